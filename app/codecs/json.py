@@ -39,7 +39,10 @@ from app.memory.accounts import MemoryShare
 from app.memory.buffers import ALIGNMENT, SMALLEST, Buffer
 
 LONG = 24
-"""Strings of at least so many bytes are cut out."""
+"""Strings among the inputs of at least so many bytes are cut out."""
+
+NAMES = 64
+"""Strings elsewhere that are cut out are as long: names of operators are shorter, and need not be put back."""
 
 BLOCK = 3 << 16
 """Bytes of tensor data that are decoded or encoded at a time: their text is still in the cache when it is copied."""
@@ -234,7 +237,7 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
     A string with an escape right before a quote is no tensor data, whatever its length, and is left where it is.
     """
     view, search = memoryview(body), Search(body, memory)
-    before, inside = _short_strings(LONG), _short_strings(LONG, among_inputs=True)
+    before, inside = _short_strings(NAMES), _short_strings(LONG, among_inputs=True)
     pieces: list[Buffer] = []
     strings: dict[str, Span] = {}
     start = position = cut = 0
@@ -275,7 +278,7 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
                 if most < len(body):
                     raise too_long(max_structure_bytes)
                 closing = -1
-        elif closing - opening > LONG:
+        elif closing - opening > (LONG if depth else NAMES):
             if len(strings) >= max_structure_bytes // LONG + _TENSORS:
                 raise too_long(max_structure_bytes)  # those that are no tensor data are by themselves
             pieces += [view[start : opening + 1], _marked(strings, Span(opening + 1, closing), b"%b")]
@@ -323,8 +326,8 @@ def _after_numbers(text: Buffer, start: int, memory: MemoryShare) -> int:
 
 @cache
 def _short_strings(long: int, *, among_inputs: bool = False) -> "re.Pattern[bytes]":
-    """All before a string that is `long` or has escapes, and before what has to be looked at: the name of the inputs,
-    and among these brackets and braces."""
+    """All before a string that has `long` bytes or escapes, and before what has to be looked at: the name of the
+    inputs, and among these brackets and braces."""
     if among_inputs:
         return re.compile(rb'[^"\[{}]*+(?>"[^"\\]{0,%d}+"[^"\[{}]*+)*' % (long - 1))
     return re.compile(rb'[^"]*+(?>"(?!inputs")[^"\\]{0,%d}+"[^"]*+)*' % (long - 1))

@@ -5,11 +5,11 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
-from time import monotonic, time_ns
+from time import monotonic
 from typing import NamedTuple, Protocol
 
 import orjson
@@ -17,31 +17,18 @@ import orjson
 from app.codecs.codec import Piece
 from app.engine.dispatch import GraphCapability
 from app.engine.graph_documents import GRAPH_ID
+from app.engine.inference_counts import NUMBERS, Counted, Took, count, together
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 
-PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
-"""What is counted of inferences: how they ended, and what they are made of."""
-
-OF_A_PART = 3
-"""Numbers that each has: how many, nanoseconds in all, and Unix time of the last one, in ms."""
-
-PLACES = {part: OF_A_PART * number for number, part in enumerate(PARTS)}
-"""Where a part's numbers begin among those of all."""
-
-_WORDS = 2 + OF_A_PART * len(PARTS)
-"""What a worker tells of its use of a graph: how many dispatches, when the last use was, and of each part how many,
-nanoseconds in all, and when the last one was."""
+_WORDS = 2 + NUMBERS
+"""What a worker tells of its use of a graph: how many dispatches, when the last use was, and what it counts of
+inferences."""
 
 NUMBERS_BYTES = 8 * _WORDS
 """Bytes of these."""
 
 _LENGTH = struct.Struct("<Q")
-
-
-def by_part(workers: Sequence[Sequence[float]]) -> dict[str, list[Sequence[float]]]:
-    """The numbers of each of the PARTS, by worker, where a worker's are one after the other."""
-    return {part: [numbers[place:][:OF_A_PART] for numbers in workers] for part, place in PLACES.items()}
 
 
 class Record(NamedTuple):
@@ -60,20 +47,15 @@ class Use(NamedTuple):
 
     dispatches: int
     idle_seconds: float
-    parts: tuple[float, ...]
-    """Of each of the PARTS how many, nanoseconds in all, and Unix time of the last one, in ms."""
+    inferences: tuple[float, ...]
+    """What is counted of them (inference_counts.py)."""
 
     @classmethod
     def of_all(cls, uses: Iterable["Use"]) -> "Use":
         """Of those that `uses` are of, together."""
-        dispatches, idle_seconds, parts = 0, math.inf, [0.0] * (OF_A_PART * len(PARTS))
-        for use in uses:
-            dispatches += use.dispatches
-            idle_seconds = min(idle_seconds, use.idle_seconds)
-            for place, number in enumerate(use.parts):
-                is_time = place % OF_A_PART == OF_A_PART - 1
-                parts[place] = max(parts[place], number) if is_time else parts[place] + number
-        return cls(dispatches, idle_seconds, tuple(parts))
+        each = list(uses)
+        idle_seconds = min((use.idle_seconds for use in each), default=math.inf)
+        return cls(sum(use.dispatches for use in each), idle_seconds, together(use.inferences for use in each))
 
 
 class Entry:
@@ -94,12 +76,11 @@ class Entry:
         self._counts[self._place] += 1
         self.use()
 
-    def observe(self, part: str, ns: int) -> None:
-        """Count one of the PARTS, which took so long. For one thread."""
-        numbers, place = self._times, self._place + 2 + PLACES[part]
-        numbers[place] += 1.0
-        numbers[place + 1] += ns
-        numbers[place + 2] = time_ns() // 1_000_000
+    def infer(self, ns: int, took: Took | None) -> None:
+        """Count an inference of so many nanoseconds, which failed if its parts `took` None. For one thread."""
+        count(self._times, self._place + 2, ns, took)
+        if took is not None:
+            self.count()
 
     @property
     def own(self) -> Use:
@@ -112,13 +93,13 @@ class Entry:
         start = _WORDS * worker
         self._counts[start] = use.dispatches
         self._times[start + 1] = monotonic() - use.idle_seconds
-        for place, number in enumerate(use.parts, start + 2):
+        for place, number in enumerate(use.inferences, start + 2):
             self._times[place] = number
 
     @property
-    def observed(self) -> dict[str, list[Sequence[float]]]:
-        """Of each of the PARTS, each worker's count, nanoseconds in all, and Unix time of the last one, in ms."""
-        return by_part([[*self._times[start + 2 : start + _WORDS]] for start in range(0, len(self._times), _WORDS)])
+    def inferences(self) -> Counted:
+        """Those of all workers."""
+        return Counted.by(self._times[start + 2 : start + _WORDS] for start in range(0, len(self._times), _WORDS))
 
     @property
     def dispatches(self) -> int:

@@ -17,7 +17,8 @@ import pytest
 from app.engine import cluster_entries
 from app.engine.cluster_entries import ClusterEntries, Keeper, KeeperSilent
 from app.engine.dispatch import GraphCapability
-from app.engine.graph_entries import PARTS, Record, Use
+from app.engine.graph_entries import Record, Use
+from app.engine.inference_counts import LAST, NUMBERS
 from app.memory.accounts import MemoryAccount
 
 T = TypeVar("T")
@@ -206,15 +207,12 @@ def test_uses_are_those_of_all(remote: Remote, replica: Replicas) -> None:
     first, second = replica(), replica()
     add(first)
     entries = [each.all()[ID] for each in (first, second)]
-    entries[0].count()
-    entries[0].observe("success", 5)
+    entries[0].infer(5, (0, 0, 0, 0))
     for _ in range(2):
-        entries[1].count()
-        entries[1].observe("success", 7)
+        entries[1].infer(7, (0, 0, 0, 0))
     for entry in entries:
         wait_until(lambda entry=entry: entry.dispatches == 3)  # type: ignore[misc]
-        counted = entry.observed["success"]
-        assert [sum(each) for each in zip(*counted, strict=True)][:2] == [3, 19]
+        assert entry.inferences.parts["success"] == (3, 19)
     time.sleep(0.2)
     entries[1].count()
     wait_until(lambda: entries[0].dispatches == 4)
@@ -229,10 +227,10 @@ def test_uses_are_those_of_all(remote: Remote, replica: Replicas) -> None:
 
 
 def test_uses_together() -> None:
-    nothing = (0.0,) * (3 * len(PARTS) - 3)
-    both = Use.of_all([Use(1, 5.0, (1, 10, 99, *nothing)), Use(2, 3.0, (2, 20, 77, *nothing))])
-    assert both == Use(3, 3.0, (3, 30, 99, *nothing))
-    assert Use.of_all([]) == Use(0, math.inf, (0, 0, 0, *nothing))
+    one, other = ([float(factor)] * NUMBERS for factor in (99, 77))
+    both = Use.of_all([Use(1, 5.0, tuple(one)), Use(2, 3.0, tuple(other))])
+    assert both == Use(3, 3.0, tuple(99.0 if place == LAST else 176.0 for place in range(NUMBERS)))
+    assert Use.of_all([]) == Use(0, math.inf, (0.0,) * NUMBERS)
 
 
 def test_without_the_keeper_what_is_known_is_served_on(

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from app.codecs.codec import Piece
-from app.engine import graph_entries
-from app.engine.graph_entries import NUMBERS_BYTES, PARTS, Entry, LocalEntries, Record, SharedEntries, Use, by_part
+from app.engine import graph_entries, inference_counts
+from app.engine.graph_entries import NUMBERS_BYTES, Entry, LocalEntries, Record, SharedEntries, Use
+from app.engine.inference_counts import LAST, NUMBERS, PARTS
 from app.memory.accounts import MemoryAccount
 from tests.engine.clock import Clock
 
 CAPABILITY: Any = {"graph": "0", "nodes": 3}
 ID, OTHER = "0123456789abcdef" * 2, "f" * 32
-NOTHING = (0.0,) * (3 * len(PARTS))
+NOTHING = (0.0,) * NUMBERS
 
 
 def record(id_: str = ID) -> Record:
@@ -29,7 +30,7 @@ def record(id_: str = ID) -> Record:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(graph_entries, "monotonic", lambda: made.now)
-    monkeypatch.setattr(graph_entries, "time_ns", lambda: int(made.now * 1e9))
+    monkeypatch.setattr(inference_counts, "time_ns", lambda: int(made.now * 1e9))
     return made
 
 
@@ -55,26 +56,30 @@ def test_each_worker_tells_of_its_own_use(clock: Clock, workers: list[Entry]) ->
     assert {entry.idle_seconds for entry in workers} == {0}
 
 
-def test_what_is_observed_is_by_part_and_worker(clock: Clock, workers: list[Entry]) -> None:
-    first, _, third = workers
-    first.observe("success", 5)
-    first.observe("success", 7)
-    clock.now += 1
-    first.observe("compute_output", 11)
-    third.observe("success", 13)
-    told = {part: [[0.0, 0.0, 0.0]] * 3 for part in PARTS}
-    told["success"] = [[2, 12, 1_000_000], [0, 0, 0], [1, 13, 1_001_000]]
-    told["compute_output"] = [[1, 11, 1_001_000], [0, 0, 0], [0, 0, 0]]
-    assert first.observed == third.observed == told
-    assert by_part([first.own.parts])["success"] == [(2, 12, 1_000_000)]
-    assert first.dispatches == 0, "that is counted where it is dispatched"
+def test_inferences_of_all_workers_are_counted_together(clock: Clock, workers: list[Entry]) -> None:
+    first, second, third = workers
+    first.infer(50, (1, 2, 3, 4))
+    clock.now += 2
+    third.infer(70, (10, 20, 30, 40))
+    clock.now -= 1
+    second.infer(500, (100, 200, 300, 400))
+    clock.now += 9
+    second.infer(1000, None)
+    took = {"success": 620, "fail": 1000, "queue": 111, "compute_input": 222, "compute_infer": 333}
+    took["compute_output"] = 444
+    counted = first.inferences
+    assert counted == third.inferences
+    assert counted.parts == {part: (1 if part == "fail" else 3, took[part]) for part in PARTS}
+    assert counted.last == 1_002_000, "that succeeded"
+    assert first.dispatches == 3, "those that succeeded"
+    assert [each.idle_seconds for each in (first.own, second.own, third.own)] == [10, 9, 8]
 
 
 def test_the_use_of_several_together() -> None:
     parts = [tuple(float(number * place) for place in range(len(NOTHING))) for number in (3, 1)]
     together = Use.of_all([Use(2, 9.0, parts[0]), Use(3, 4.0, parts[1])])
     assert (together.dispatches, together.idle_seconds) == (5, 4.0)
-    assert together.parts == tuple(3.0 * place if place % 3 == 2 else 4.0 * place for place in range(len(NOTHING)))
+    assert together.inferences == tuple((3.0 if place == LAST else 4.0) * place for place in range(NUMBERS))
     assert Use.of_all([]) == Use(0, math.inf, NOTHING)
 
 
@@ -83,7 +88,7 @@ def test_what_a_worker_of_another_machine_told_is_written_for_it(clock: Clock, w
     workers[0].tell(2, Use(7, 3.0, parts))
     assert workers[2].own == Use(7, 3.0, parts)
     assert (workers[0].dispatches, workers[0].idle_seconds) == (7, 3.0)
-    assert workers[0].own.parts == workers[1].own.parts == NOTHING
+    assert workers[0].own.inferences == workers[1].own.inferences == NOTHING
 
 
 @pytest.fixture(params=["local", "shared"])

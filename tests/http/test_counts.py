@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app import __version__
 from app.devices.device import ExecutionRecord
-from app.engine.graph_entries import PARTS, by_part
+from app.engine.inference_counts import PARTS, Counted
 from app.engine.prepared import Outcome
 from app.engine.service import State
 from app.http.server.limit import ConnectionLimit
@@ -167,12 +167,12 @@ def test_keys_refusals_and_what_is_counted_elsewhere(workers: list[Metrics], slo
 
 
 def test_inferences_of_all(workers: list[Metrics], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.http.telemetry.inferences.time.time_ns", lambda: 5_000_000_999)
+    monkeypatch.setattr("app.engine.inference_counts.time_ns", lambda: 5_000_000_999)
     first, second = workers
     for metrics in workers:
-        metrics.inferences.observe("celu", {"success": 2_000_000_000, "queue": 1_000_000_000})
+        metrics.inferences.observe("celu", 2_000_000_000, (1_000_000_000, 1, 2, 3))
         metrics.batches.observe("mnist", 4, 3, 10, 20, 30)
-    second.inferences.observe("celu", {"fail": 500_000_000})
+    second.inferences.observe("celu", 500_000_000, None)
     found = shown(first)
     assert found['dmlserve_inference_seconds_total{operator="celu",part="success"}'] == 4
     assert found['dmlserve_inference_seconds_total{operator="celu",part="queue"}'] == 2
@@ -180,9 +180,8 @@ def test_inferences_of_all(workers: list[Metrics], monkeypatch: pytest.MonkeyPat
     assert found['dmlserve_inference_batches_total{operator="mnist",size="4"}'] == 2
     inferences, batches = first.inferences_of_all()
     assert [[*numbers] for numbers in batches["mnist", "4"]] == [[1, 3, 10, 20, 30]] * 2
-    told = by_part(inferences["celu",])
-    assert [[*numbers] for numbers in told["success"]] == [[1, 2e9, 5000]] * 2
-    assert [[*numbers] for numbers in told["fail"]] == [[0, 0, 0], [1, 5e8, 5000]]
+    told = Counted.by(inferences["celu",])
+    assert (told.parts["success"], told.parts["fail"], told.last) == ((2, 4_000_000_000), (1, 500_000_000), 5000)
 
 
 GAUGES = {

@@ -12,9 +12,8 @@ from uvicorn.server import ServerState
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import JOINED, Reply, Request
-from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, Connection
+from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, SHORT, Connection
 from app.http.server.exchange import HELD
-from app.http.server.framing import SHORT
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit, Limits
 from app.http.server.scratch import HEADER, LARGE, READ
 from app.http.server.sender import AT_ONCE

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.engine.graph_entries import PARTS
+from app.engine.inference_counts import PARTS
 from app.http.telemetry import slots as slots_module
 from app.http.telemetry.families import Counter, Histogram, together
 from app.http.telemetry.inferences import InferenceCounts
@@ -126,9 +126,9 @@ def test_every_family_has_room_for_what_has_none() -> None:
 def test_all_parts_of_an_operators_inferences_are_one_series() -> None:
     slots = Slots(1)
     counts = InferenceCounts(slots.own(0))
-    counts.observe("A", {"queue": 5, "success": 7})
-    counts.observe("A", {"fail": 2})
+    counts.observe("A", 7, (1, 2, 3, 4))
+    counts.observe("A", 20, None)
     ((name, labels, numbers),) = slots.series()
     assert (name, labels) == (counts.name, ("A",))
     shown = {sample.labels["part"]: sample.value * 1e9 for sample in counts.metric({labels: [[*numbers]]}).samples}
-    assert shown == dict.fromkeys(PARTS, 0.0) | {"queue": 5.0, "success": 7.0, "fail": 2.0}
+    assert shown == dict(zip(PARTS, [7.0, 20.0, 1.0, 2.0, 3.0, 4.0], strict=True))

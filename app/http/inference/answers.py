@@ -1,7 +1,7 @@
 """Inference answers: JSON, and behind it or in shared memory the output's data."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import orjson
 
@@ -20,7 +20,8 @@ JSON, BINARY = "application/json", "application/octet-stream"
 _CLOSING = b"]}"
 
 
-class Answer(NamedTuple):
+@dataclass(slots=True)
+class Answer:
     """`json_bytes` is how many of the bytes are JSON, where others follow."""
 
     content: Encoded

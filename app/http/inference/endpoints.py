@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns, time_ns
-from typing import NamedTuple, cast
+from typing import TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,6 +15,7 @@ from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
 from app.devices.device import DeviceFailed
+from app.engine.inference_counts import Took
 from app.engine.prepared import Outcome, Prepared
 from app.engine.resident import execute_resident
 from app.engine.service import Service
@@ -139,13 +140,8 @@ _HERE: Ticket[None] = Ticket()
 """Of what is done here and now: it has waited for nothing, and nobody cancels it."""
 
 
-class _Done(NamedTuple):
-    """What came of it, and nanoseconds that it took to read the inputs and to write the output."""
-
-    outcome: Outcome
-    answer: Answer
-    input_ns: int
-    output_ns: int
+_Done: TypeAlias = tuple[Outcome, Answer, int, int]
+"""What came of it, and nanoseconds that it took to read the inputs and to write the output."""
 
 
 class InferEndpoint:
@@ -171,13 +167,11 @@ class InferEndpoint:
         started = perf_counter_ns()
         service, headers = self._service, request.headers
         memory = service.memory.open()
-        took: dict[str, int] = {}
 
-        def over(how: str) -> None:
+        def over(took: Took | None) -> None:
             memory.close()
-            took[how] = perf_counter_ns() - started
             if not request.is_rehearsal:
-                model.observe(self._counts, took)
+                model.observe(self._counts, perf_counter_ns() - started, took)
 
         try:
             given = coding_of_request(headers.get(b"content-encoding", b""))
@@ -186,20 +180,19 @@ class InferEndpoint:
             if body is None:
                 body = await read_body(request, service.settings, memory, partial(_data_start, headers))
             exchange = _Exchange(service, self.reader_of(model), name, version, model, given, wanted, request, memory)
-            outcome, answer, took["compute_input"], took["compute_output"] = await self._done(exchange, body)
+            outcome, answer, input_ns, output_ns = await self._done(exchange, body)
             request.outcome = outcome
             if isinstance(exchange.model, FileModel):
                 exchange.model.use(exchange.inference.prepared)
-            took["queue"] = int(outcome.queue_seconds * 1e9)
-            took["compute_infer"] = int(outcome.compute_seconds * 1e9)
+            took = int(outcome.queue_seconds * 1e9), input_ns, int(outcome.compute_seconds * 1e9), output_ns
             fields = [_JSON if answer.json_bytes is None else _BINARY]
             if wanted:
                 fields.append((b"content-encoding", wanted))
             if answer.json_bytes is not None:
                 fields.append((_LENGTH, b"%d" % answer.json_bytes))
-            return answered(answer.content, fields, partial(over, "success"))
+            return answered(answer.content, fields, partial(over, took))
         except BaseException:
-            over("fail")
+            over(None)
             raise
 
     def rehearse(self, model: LoadedModel, sizes: SizesOfAll, ticket: Ticket[None]) -> None:
@@ -296,7 +289,7 @@ class InferEndpoint:
             else:
                 outcome = await service.execute(prepared, data, memory, request.body.hung_up, request.stages)
             executed = perf_counter_ns()
-            return _Done(outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed)
+            return outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed
         looked_at = perf_counter_ns()
 
         def work(ticket: Ticket[None]) -> _Done:
@@ -306,7 +299,7 @@ class InferEndpoint:
             outcome, read = exchange.execute(ticket)
             executed = perf_counter_ns()
             answer = exchange.write(outcome)
-            return _Done(outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed)
+            return outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed
 
         if is_read and not exchange.wanted and exchange.inference.runs_inline:
             service.check_inline()
@@ -339,7 +332,7 @@ class InferEndpoint:
             answer = exchange.write(outcome)
         else:
             answer = await service.run(lambda _: exchange.write(outcome), memory, hang_up, stages, admitted)
-        return _Done(outcome, answer, read - arrived, perf_counter_ns() - executed)
+        return outcome, answer, read - arrived, perf_counter_ns() - executed
 
 
 def _data_start(headers: Headers, _: bytes, length: int) -> int:

@@ -1,12 +1,13 @@
 """Models from files: inputs and outputs are the file's, and each sizes of inputs have a graph of their own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 
 from app.contract.suggestions import did_you_mean
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import GraphExecuteRequest
+from app.engine.inference_counts import Took
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.graphs import prepared_for
@@ -80,8 +81,8 @@ class FileModel:
             parameters=documents.ModelMetadataParameters(attributes=[]),
         )
 
-    def observe(self, counts: InferenceCounts, took: Mapping[str, int]) -> None:
-        counts.observe(self._loaded.called, took)
+    def observe(self, counts: InferenceCounts, ns: int, took: Took | None) -> None:
+        counts.observe(self._loaded.called, ns, took)
 
     def use(self, prepared: Prepared) -> None:
         """Note that what was prepared for these sizes was used again."""

@@ -1,6 +1,6 @@
 """Models that are graphs which are kept: inputs and outputs are the graph's, by its names for them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 
 from app.contract.suggestions import did_you_mean
@@ -9,6 +9,7 @@ from app.contract.validation import abbreviate, validate
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import GraphExecuteRequest
 from app.engine.graph_store import KeptGraph
+from app.engine.inference_counts import Took
 from app.engine.service import Service
 from app.http.core.graphs import prepared_for
 from app.http.inference import documents
@@ -74,13 +75,10 @@ class GraphModel:
             parameters=documents.ModelMetadataParameters(attributes=[]),
         )
 
-    def observe(self, counts: InferenceCounts, took: Mapping[str, int]) -> None:
+    def observe(self, counts: InferenceCounts, ns: int, took: Took | None) -> None:
         """Its own numbers are with the graph, so that they go when it does."""
-        counts.observe(self._graph.name, took)
-        for part, ns in took.items():
-            self._entry.observe(part, ns)
-        if "compute_infer" in took:
-            self._entry.count()
+        counts.observe(self._graph.name, ns, took)
+        self._entry.infer(ns, took)
 
     def _why_not(self, name: str, desc: TensorDesc) -> str | None:
         """Why no request can have this input, if none can."""

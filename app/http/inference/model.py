@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 from app.contract.constants import DataType
 from app.contract.validation import abbreviate
 from app.contract.violations import refused
+from app.engine.inference_counts import Took
 from app.engine.prepared import Prepared
 from app.http.inference.documents import InferRequest, ModelMetadata
 from app.http.telemetry.inferences import InferenceCounts
@@ -54,8 +55,9 @@ class Model(Protocol):
     def metadata(self, name: str) -> ModelMetadata:
         """What a client has to know of the model that it calls `name`."""
 
-    def observe(self, counts: InferenceCounts, took: Mapping[str, int]) -> None:
-        """Count an inference, whose parts took so many nanoseconds. For the event loop's thread."""
+    def observe(self, counts: InferenceCounts, ns: int, took: Took | None) -> None:
+        """Count an inference of so many nanoseconds, which failed if its parts `took` None. For the event loop's
+        thread."""
 
 
 def is_binary(value: object) -> bool:

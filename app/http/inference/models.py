@@ -53,7 +53,7 @@ class Models:
 
         Raises HTTPException 404, and 503 for a model that is not ready, UnknownGraph, and what `Service.run` raises.
         """
-        found: Known | None = find_operator(name) or find_operator(name.upper())
+        found: Known | None = _operator(name)
         if found is None and self.repository.has(name):
             try:
                 return await self.repository.find(name, version)
@@ -71,8 +71,7 @@ class Models:
                 raise HTTPException(
                     404, f"There is no model {name[:80]}; POST /v2/repository/index lists them.{meant}"
                 ) from None
-        if version not in (None, VERSION):
-            raise HTTPException(404, f"Model {name[:80]} has no version {str(version)[:80]}; there is {VERSION}.")
+        _check_version(name, version)
         return found
 
     async def find(self, name: str, version: str | None = None) -> OperatorModel | GraphModel | FileModel:
@@ -80,13 +79,27 @@ class Models:
 
         Raises ContractError for a graph that is no model, and what `known` and `kept_graph` raise.
         """
+        operator = _operator(name)  # of which most are, and there is nothing to wait for
+        if operator is not None:
+            _check_version(name, version)
+            return self._operators[operator]
         known = await self.known(name, version)
         if isinstance(known, LoadedModel):
             return FileModel(self._service, self.repository, known)
-        if not isinstance(known, Entry):
-            return self._operators[known]
+        assert isinstance(known, Entry)
         kept = await kept_graph(self._service, known.record.id)
         model = self._graphs.get(kept)
         if model is None:
             model = self._graphs[kept] = GraphModel(self._service, kept)
         return model
+
+
+def _operator(name: str) -> type[Operator] | None:
+    """The one that clients call `name`."""
+    return find_operator(name) or find_operator(name.upper())
+
+
+def _check_version(name: str, version: str | None) -> None:
+    """Raises HTTPException 404 for one that operators and graphs do not have."""
+    if version not in (None, VERSION):
+        raise HTTPException(404, f"Model {name[:80]} has no version {str(version)[:80]}; there is {VERSION}.")

@@ -11,6 +11,7 @@ from app.contract.tensors import element_name, in_fields, members, packed_stride
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import refused
 from app.engine.dispatch import DispatchRequest
+from app.engine.inference_counts import Took
 from app.engine.service import Service
 from app.http.inference.documents import InferInput, InferRequest, InferRequestedOutput, ModelMetadata
 from app.http.inference.model import BINARY_OUTPUT, VERSION, JudgedInference, is_binary
@@ -71,8 +72,8 @@ class OperatorModel:
     def metadata(self, name: str) -> ModelMetadata:
         return metadata(self._operator, name)
 
-    def observe(self, counts: InferenceCounts, took: Mapping[str, int]) -> None:
-        counts.observe(self._operator.name(), took)
+    def observe(self, counts: InferenceCounts, ns: int, took: Took | None) -> None:
+        counts.observe(self._operator.name(), ns, took)
 
 
 def _broadcast(operator: type[Operator], shapes: Mapping[str, list[int]]) -> dict[str, dict[str, list[int]]]:

@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from app.codecs.codec import Body, Piece, Span
 from app.codecs.numbers import read_numbers
@@ -44,7 +44,8 @@ _NO_NUMBERS = (b'"', b"{", b"}")  # what is in no array of numbers
 _MARK = secrets.token_hex(16)  # stands for an array that was cut out; no client knows it
 
 
-class Parts(NamedTuple):
+@dataclass(slots=True)
+class Parts:
     """A request's parts: where its numbers are in `body`, where its binary data begin, and the regions that it has."""
 
     body: Body

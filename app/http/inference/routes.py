@@ -8,7 +8,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app import __version__
-from app.engine.graph_entries import Entry, by_part
+from app.engine.graph_entries import Entry
+from app.engine.inference_counts import Counted
 from app.engine.service import Service, State
 from app.http.inference import documents, openapi
 from app.http.inference.bodies import read_json
@@ -16,7 +17,7 @@ from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.file_models import FileModel
 from app.http.inference.model import PLATFORM, VERSION
 from app.http.inference.models import Known, Models
-from app.http.inference.statistics import Batches, Observed, document
+from app.http.inference.statistics import Batches, document
 from app.http.telemetry.metrics import Metrics
 from app.http.telemetry.operations import answer_probe
 from app.models.repository.model import LoadedModel
@@ -211,17 +212,17 @@ def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
     collected: Metrics = request.app.state.metrics
     series, batches = collected.inferences_of_all()
 
-    def observed(known: Known) -> Observed:
+    def counted(known: Known) -> Counted:
         if isinstance(known, Entry):
-            return known.observed
+            return known.inferences
         label = known.called if isinstance(known, LoadedModel) else known.name()
-        return by_part(series.get((label,), ()))
+        return Counted.by(series.get((label,), ()))
 
     def together(known: Known) -> Batches:
         called = known.called if isinstance(known, LoadedModel) else None
         return {int(size): numbers for (label, size), numbers in batches.items() if label == called}
 
-    listed = [document(observed(known), name, _version(known), together(known)) for name, known in asked]
+    listed = [document(counted(known), name, _version(known), together(known)) for name, known in asked]
     return _json(documents.Statistics(model_stats=listed))
 
 

@@ -3,28 +3,23 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from app.engine.inference_counts import Counted
 from app.http.inference import documents
 from app.http.inference.model import VERSION
-
-Observed: TypeAlias = Mapping[str, Sequence[Sequence[float]]]
-"""By the parts of inferences, each worker's numbers: how many, nanoseconds in all, and when the last one was, in ms."""
 
 Batches: TypeAlias = Mapping[int, Sequence[Sequence[float]]]
 """By rows, each worker's numbers: executions, requests in them, and nanoseconds of their parts."""
 
 
 def document(
-    observed: Observed, name: str, version: str = VERSION, batches: Batches | None = None
+    counted: Counted, name: str, version: str = VERSION, batches: Batches | None = None
 ) -> documents.ModelStatistics:
     """Of the model that a client calls `name`. `batches` are there of a model whose requests are run together."""
 
     def part(of: str) -> documents.Duration:
-        numbers = observed.get(of, ())
-        return documents.Duration(
-            count=int(sum(count for count, _, _ in numbers)), ns=int(sum(ns for _, ns, _ in numbers))
-        )
+        count, ns = counted.parts.get(of, (0, 0))
+        return documents.Duration(count=count, ns=ns)
 
-    last = max((int(last) for _, _, last in observed.get("compute_infer", ())), default=0)
     executed, inferred = part("compute_infer")["count"], part("success")["count"]
     batch = documents.BatchStatistics(
         batch_size=1,
@@ -44,7 +39,7 @@ def document(
     return documents.ModelStatistics(
         name=name,
         version=version,
-        last_inference=last,
+        last_inference=counted.last,
         inference_count=inferred,
         execution_count=executed,
         inference_stats=documents.InferStatistics(

@@ -28,7 +28,7 @@ from app.http.core.answers import grouped
 from app.http.core.exchange import JOINED, Address, Disconnected, Handler, RawHeaders, Reply, Request, resumed
 from app.http.core.headers import Headers
 from app.http.server.exchange import Exchange
-from app.http.server.framing import Framing, RequestError
+from app.http.server.framing import Framing, RequestError, header_bytes
 from app.http.server.limit import RESERVE_SECONDS, Limits
 from app.http.server.reader import Reader
 from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
@@ -40,6 +40,11 @@ from app.http.server.watches import Deadline, HangUpWatch
 from app.memory.buffers import Buffer
 
 log = logging.getLogger("app.http")
+
+SHORT = 1 << 13
+"""Bytes that are taken at once, whatever they are. They bring some hundred requests at most."""
+
+_NOTHING = memoryview(b"")
 
 LINGER_SECONDS = 1.0
 """How long a refused client may go on sending before the connection is cut, in seconds."""
@@ -257,29 +262,36 @@ class Connection(asyncio.BufferedProtocol):
         self.want()
 
     def _received(self, data: Buffer) -> None:
-        if self._further:  # TLS has more ready when it is told to stop
-            data = memoryview(b"".join((self._further, data)))
-        rest = self._take(data)
-        self._further = memoryview(bytes(rest)) if rest else None
-
-    def _take(self, data: Buffer) -> Buffer | None:
-        """Take what was read, until as many requests wait as may: what is left."""
         if self._is_refused:
-            return None  # lingering: see _close_gently
+            return  # lingering: see _close_gently
         try:
-            while data:
-                newest = self._newest
-                left = None if newest is None or newest.is_whole else max(newest.left, 0)
-                if left is None and len(self._queue) >= PIPELINED:
-                    return data
-                data = data[self._framing.feed(data, left) :]
+            if len(data) > SHORT or self._further:
+                self._take(data)
+            else:
+                self._framing.feed(data)
         except RequestError as error:
             self._refuse(error)
         else:
             # A header that came in one read, as nearly all do, needs no timer.
             if self._framing.in_header:
                 self._expect_header()
-        return None
+
+    def _take(self, data: Buffer) -> None:
+        """Take one header or body after another, until as many requests wait as may. Raises RequestError."""
+        further, self._further = self._further, None
+        if further:  # to which TLS may have added some: it has more ready when it is told to stop
+            data = memoryview(b"".join((further, data))) if data else further
+        while data:
+            newest = self._newest
+            if newest is not None and not newest.is_whole:
+                size = max(newest.left, 0) or SHORT  # it may come in chunks
+            elif len(self._queue) < PIPELINED:
+                size = header_bytes(data)
+            else:
+                self._further = data if further else memoryview(bytes(data))
+                return
+            self._framing.feed(data[:size])
+            data = data[size:]
 
     # What the framing calls
 
@@ -429,7 +441,7 @@ class Connection(asyncio.BufferedProtocol):
     def _finish(self, exchange: Exchange) -> None:
         """All of the answer to `exchange`, the first one, is handed over. What comes next?"""
         if self._further:
-            self._further = self._take(self._further)
+            self._received(_NOTHING)
         self._queue.popleft()
         self._state.total_requests += 1
         if not exchange.keep_alive:

@@ -20,11 +20,8 @@ from app.memory.buffers import Buffer
 log = logging.getLogger("app.http")
 
 
-SHORT = 1 << 13
-"""Bytes that are taken as one, whatever they are. Of more, one header or one body is at a time."""
-
 _HEADER = 1 << 10
-"""Bytes of which a header's end is looked for. A longer header is taken in several pieces."""
+"""Bytes among which a header's end is looked for. A longer one comes in pieces."""
 
 _SHORTEST = len(b"GET / HTTP/1.1\r\nHost:")
 """Bytes before the blank line at the end of any header. Ends of line before a header are no blank line."""
@@ -90,12 +87,8 @@ class Framing:
         """What comes next begins a request: a body that the parser waits for came another way."""
         self._parser = self._new_parser()
 
-    def feed(self, data: bytes | Buffer, left: int | None = None) -> int:
-        """Take the beginning of what was read, gone when this returns; how many bytes. Raises RequestError.
-
-        `left` are the bytes still to come of a body, 0 if it comes in chunks, None if a header is next."""
-        if len(data) > SHORT:
-            data = data[: _header_bytes(data) if left is None else left or SHORT]
+    def feed(self, data: bytes | Buffer) -> None:
+        """Take what was read, which is gone when this returns. Raises RequestError."""
         self._read_bytes = len(data)
         self._progress = False
         rest = data
@@ -112,7 +105,6 @@ class Framing:
         self._unfinished_bytes = 0 if self._progress else self._unfinished_bytes + len(data)
         if self._unfinished_bytes > self._max_header_bytes:
             raise self._header_too_large()
-        return len(data)
 
     # What the parser calls
 
@@ -222,8 +214,8 @@ class Framing:
         )
 
 
-def _header_bytes(data: bytes | Buffer) -> int:
-    """Bytes of a header, or of a piece of it."""
+def header_bytes(data: Buffer) -> int:
+    """How many bytes of `data` are a header, or some of it, and no more than that."""
     beginning = bytes(data[:_HEADER])
     end = beginning.find(b"\r\n\r\n", _SHORTEST)
     return _HEADER if end < 0 else end + len(b"\r\n\r\n")

@@ -1,40 +1,36 @@
 """What the inferences of the Open Inference Protocol took, and how many were run together, as families of series."""
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
-from app.engine.graph_entries import OF_A_PART, PARTS, PLACES, by_part
+from app.engine import inference_counts
+from app.engine.inference_counts import NUMBERS, Counted, Took
 from app.http.telemetry.families import Family, Series, together
 from app.http.telemetry.slots import Slot
 
 
 class InferenceCounts(Family):
-    """By operator, of each of the PARTS of an inference: how many, nanoseconds, and when the last one was, in ms."""
+    """By operator, what is counted of its inferences (inference_counts.py)."""
 
     def __init__(self, slot: Slot) -> None:
         text = "Time that inferences of the Open Inference Protocol took, and their parts did."
-        super().__init__(slot, "dmlserve_inference_seconds", text, ["operator", "part"], OF_A_PART * len(PARTS))
+        super().__init__(slot, "dmlserve_inference_seconds", text, ["operator", "part"], NUMBERS)
 
     def expect(self, operator: str) -> None:
         """Show its series, at 0, before the first inference. For any thread."""
         self.numbers[operator,]
 
-    def observe(self, operator: str, took: Mapping[str, int]) -> None:
-        now, numbers = time.time_ns() // 1_000_000, self.numbers[operator,]
-        for part, ns in took.items():
-            place = PLACES[part]
-            numbers[place] += 1.0
-            numbers[place + 1] += ns
-            numbers[place + 2] = now
+    def observe(self, operator: str, ns: int, took: Took | None) -> None:
+        """Count an inference of so many nanoseconds, which failed if its parts `took` None."""
+        inference_counts.count(self.numbers[operator,], 0, ns, took)
 
     def metric(self, series: Series) -> Metric:
         """What is to be shown of `series`."""
         metric = CounterMetricFamily(self.name, self.help_text, labels=self.labels)
         for (operator,), workers in series.items():
-            for part, numbers in by_part(workers).items():
-                metric.add_metric([operator, part], sum(ns for _, ns, _ in numbers) / 1e9)
+            for part, (_, ns) in Counted.by(workers).parts.items():
+                metric.add_metric([operator, part], ns / 1e9)
         return metric
 
 

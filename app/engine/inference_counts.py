@@ -1,0 +1,66 @@
+"""What is counted of inferences: by each worker in the metrics, model by model, and of a graph's own with the graph."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from time import time_ns
+from typing import NamedTuple, TypeAlias
+
+from app.sink import Cells
+
+PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+"""What takes time: inferences from beginning to end, by how that was, and what those are made of that succeed."""
+
+SUCCESSES, FAILURES, LAST, _NANOSECONDS = range(4)
+"""Places of the numbers: how many inferences there were, Unix time of the last one that succeeded, in ms, and from here
+on what each of the PARTS took."""
+
+NUMBERS = _NANOSECONDS + len(PARTS)
+"""How many these are."""
+
+_SUCCESS, _FAIL, _QUEUE, _INPUT, _INFER, _OUTPUT = range(_NANOSECONDS, NUMBERS)
+
+
+Took: TypeAlias = tuple[int, int, int, int]
+"""Nanoseconds of the last four of them."""
+
+
+def count(numbers: Cells, start: int, ns: int, took: Took | None) -> None:
+    """Count an inference of so many nanoseconds, which failed if its parts `took` None, in the numbers that begin at
+    `start`. For one thread."""
+    if took is None:
+        numbers[start + FAILURES] += 1.0
+        numbers[start + _FAIL] += ns
+        return
+    numbers[start + SUCCESSES] += 1.0
+    numbers[start + LAST] = time_ns() // 1_000_000
+    numbers[start + _SUCCESS] += ns
+    queue, given, infer, made = took
+    numbers[start + _QUEUE] += queue
+    numbers[start + _INPUT] += given
+    numbers[start + _INFER] += infer
+    numbers[start + _OUTPUT] += made
+
+
+def together(workers: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """The numbers of several workers as one."""
+    sums = [0.0] * NUMBERS
+    for numbers in workers:
+        last = max(sums[LAST], numbers[LAST])
+        sums = [mine + theirs for mine, theirs in zip(sums, numbers, strict=True)]
+        sums[LAST] = last
+    return tuple(sums)
+
+
+class Counted(NamedTuple):
+    """What was counted of one model."""
+
+    parts: Mapping[str, tuple[int, int]]
+    """By part, how many inferences and nanoseconds."""
+    last: int
+    """Unix time of the last one that succeeded, in ms."""
+
+    @classmethod
+    def by(cls, workers: Iterable[Sequence[float]]) -> "Counted":
+        numbers = together(workers)
+        places = zip(PARTS, numbers[_NANOSECONDS:], strict=True)
+        counts = {part: numbers[FAILURES if part == "fail" else SUCCESSES] for part in PARTS}
+        return cls({part: (int(counts[part]), int(ns)) for part, ns in places}, int(numbers[LAST]))
