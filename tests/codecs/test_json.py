@@ -19,11 +19,12 @@ from hypothesis import assume, example, given, settings
 import app.codecs.json
 from app.codecs import json_slices
 from app.codecs.codec import Codec, Span
-from app.codecs.json import BLOCK, LONG, JsonCodec, Slashed
+from app.codecs.json import BLOCK, LONG, NAMES, JsonCodec, Slashed
 from app.codecs.structure import SEARCHED, Unreadable
 from app.contract.violations import ContractError
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 from app.memory.buffers import SMALLEST
+from app.operators.catalog import OPERATORS
 from tests.codecs.documents import (
     MAX_DEPTH,
     MAX_STRUCTURE_BYTES,
@@ -67,6 +68,7 @@ def cutting() -> Iterator[None]:
     """Strings of 4 bytes and more are cut out, and little is searched at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app.codecs.json, "LONG", 4)
+        patch.setattr(app.codecs.json, "NAMES", 4)
         patch.setattr(app.codecs.json, "SEARCHED", 16)
         yield
 
@@ -140,7 +142,7 @@ def test_others_have_their_turn_while_structure_is_read(monkeypatch: pytest.Monk
     assert asked.call_count >= 60
 
 
-@pytest.mark.parametrize("length", [0, 1, LONG - 2, LONG - 1, LONG, LONG + 1, MANY, 3 * MANY])
+@pytest.mark.parametrize("length", [0, 1, *range(LONG - 2, LONG + 2), *range(NAMES - 2, NAMES + 2), MANY, 3 * MANY])
 @pytest.mark.parametrize("end", ["", '"', "\\", "\\\\", '\\"', "/", "é", "\n", "\U0001f600", "\x00", "\\u0041"])
 @pytest.mark.parametrize("ensure_ascii", [True, False])
 def test_long_strings_of_every_end(length: int, end: str, ensure_ascii: bool) -> None:
@@ -156,7 +158,7 @@ def test_a_long_string_alone() -> None:
         assert decode(CODEC, json.dumps(text).encode()) == text
 
 
-@pytest.mark.parametrize("name", ["n" * LONG, "n" * 2 * MANY, "\n" * LONG])
+@pytest.mark.parametrize("name", ["n" * NAMES, "n" * 2 * MANY, "\n" * NAMES])
 def test_long_names(name: str) -> None:
     document = [{"a": {name: "A" * MANY}}]
     assert decode(CODEC, json.dumps(document).encode()) == document
@@ -178,6 +180,16 @@ def test_tensor_data_are_spans_of_the_body() -> None:
     assert document == {"inputs": {"a": Span(18, 18 + MANY)}, "other": {"a": "A" * MANY}}
 
 
+def test_names_of_operators_are_left_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To put them back takes as long as to read the rest."""
+    monkeypatch.delattr(app.codecs.json, "_restore")
+    for name in OPERATORS:
+        body = json.dumps({"operator": {"Type": name}, "inputs": {"a": "A" * LONG}}).encode()
+        start = body.index(b"AAAA")
+        found = CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())
+        assert found == {"operator": {"Type": name}, "inputs": {"a": Span(start, start + LONG)}}
+
+
 def test_memory_is_accounted_for_before_a_long_string_is_unescaped() -> None:
     body = b'["' + b"A" * MANY + b'\\/"]'
     memory = MemoryAccount(1 << 62).open()
@@ -190,7 +202,7 @@ def test_memory_is_accounted_for_before_a_long_string_is_unescaped() -> None:
 @pytest.mark.parametrize("size", [100, 1000, 2 * MANY])
 @pytest.mark.parametrize("end", ["A", "\\/"])
 def test_structure_is_all_but_tensor_data(size: int, end: str) -> None:
-    strings = json.dumps(["A" * 9] * (size // 13) + ["A" * (LONG + 10)])
+    strings = json.dumps(["A" * 9] * (size // 13) + ["A" * (NAMES + 10)])
     body = f'{{"inputs": {{"a": "{"A" * MANY}{end}"}}, "other": {strings}}}'.encode()
     structure = len(body) - MANY - len(end)
     decode(CODEC, body, structure)
@@ -242,11 +254,11 @@ def test_a_body_is_looked_at_no_further_than_structure_may_reach(filling: str) -
 
 def test_long_strings_are_not_as_many_as_there_is_room_for_quotes() -> None:
     """Each has a mark in the structure, which is longer than the quotes that are counted."""
-    body = b"[" + b'"%b",' % (b"A" * LONG) * (MAX_STRUCTURE_BYTES // 3 - 10) + b"0]"
+    body = b"[" + b'"%b",' % (b"A" * NAMES) * (MAX_STRUCTURE_BYTES // 3 - 10) + b"0]"
     memory = share()
     assert outcome(lambda: CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, memory)) is LimitExceeded
     assert memory.held == 0  # it was seen before anything was parsed
-    fitting = b"[" + b'"%b",' % (b"A" * LONG) * 100 + b"0]"
+    fitting = b"[" + b'"%b",' % (b"A" * NAMES) * 100 + b"0]"
     decode(CODEC, fitting, len(fitting))
 
 
