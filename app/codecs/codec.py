@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Path
@@ -39,7 +39,8 @@ Piece: TypeAlias = bytes | Buffer
 """Part of an encoded document, to be sent as it is."""
 
 
-class Encoded(NamedTuple):
+@dataclass(slots=True)
+class Encoded:
     """A document to be sent, of `length` bytes, in pieces, of which large ones may be made as they are asked for."""
 
     length: int

@@ -138,8 +138,8 @@ class Reply:
         """Raises what it takes to make `content`, if that is JOINED or less: it is made before it is an answer."""
         self.status = status
         self.headers = headers
-        self.length, pieces = content
-        self.pieces: Iterable[Piece] = (b"".join(pieces),) if self.length <= JOINED else pieces
+        self.length = content.length
+        self.pieces: Iterable[Piece] = (b"".join(content.pieces),) if self.length <= JOINED else content.pieces
         """Its content, of `length` bytes. One piece, if that is JOINED or less."""
         self.sent = sent
 

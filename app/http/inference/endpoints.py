@@ -78,27 +78,23 @@ class _Exchange:
     """Of one that was read."""
     parts: Parts = field(init=False)
 
-    async def is_read_here(self, body: Body) -> bool:
-        """Whether it took no time to read it, so that it is read now."""
+    async def read(self, body: Body, *, only_light: bool = False) -> bool:
+        """Whether it is read now: not if it should be light and is not."""
         if self.given:
-            return False
-        try:
-            await self.read(body, only_light=True)
-        except TooHeavy:
-            return False
-        return True
-
-    async def read(self, body: Body, *, only_light: bool = False) -> None:
-        """Raises TooHeavy for a body that is not light if it should be."""
-        if self.given:
+            if only_light:
+                return False
             body = decompress(body, self.given, self.service.settings.max_body_bytes, self.memory)
         size = _json_bytes(self.request.headers, body)
         if only_light and size >= OFFLOADED:
-            raise TooHeavy
+            return False
         stages = self.request.stages
         reading = self.reader.read(self.name, self.model, body, size, self.memory, only_light=only_light)
-        self.inference, self.parts = await reading if stages is None else recorded(stages, at_once, reading)
+        try:
+            self.inference, self.parts = await reading if stages is None else recorded(stages, at_once, reading)
+        except TooHeavy:
+            return False
         self.request.prepared = self.inference.prepared
+        return True
 
     @property
     def is_resident(self) -> bool:
@@ -163,7 +159,7 @@ class InferEndpoint:
 
     async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
         name, version = path["name"], path.get("version")
-        model = await self.models.find(name, version)
+        model = self.models.operator(name, version) or await self.models.find(name, version)
         started = perf_counter_ns()
         service, headers = self._service, request.headers
         memory = service.memory.open()
@@ -254,7 +250,7 @@ class InferEndpoint:
         for _ in range(_MOST_COMPILED):
             arrived = perf_counter_ns()
             try:
-                is_read = await exchange.is_read_here(body)
+                is_read = await exchange.read(body, only_light=True)
                 is_batched = isinstance(exchange.model, FileModel) and exchange.model.batching
                 if is_batched and not exchange.request.is_rehearsal and not (is_read and exchange.is_resident):
                     return await self._together(exchange, body, arrived, is_read)

@@ -74,19 +74,24 @@ class Models:
         _check_version(name, version)
         return found
 
+    def operator(self, name: str, version: str | None = None) -> OperatorModel | None:
+        """The model, if it is an operator, as most are: there is nothing to wait for. Raises HTTPException 404."""
+        operator = _operator(name)
+        if operator is None:
+            return None
+        _check_version(name, version)
+        return self._operators[operator]
+
     async def find(self, name: str, version: str | None = None) -> OperatorModel | GraphModel | FileModel:
         """The model, whose graph is compiled by a worker if another process took it.
 
         Raises ContractError for a graph that is no model, and what `known` and `kept_graph` raise.
         """
-        operator = _operator(name)  # of which most are, and there is nothing to wait for
-        if operator is not None:
-            _check_version(name, version)
-            return self._operators[operator]
         known = await self.known(name, version)
         if isinstance(known, LoadedModel):
             return FileModel(self._service, self.repository, known)
-        assert isinstance(known, Entry)
+        if not isinstance(known, Entry):
+            return self._operators[known]
         kept = await kept_graph(self._service, known.record.id)
         model = self._graphs.get(kept)
         if model is None:

@@ -74,12 +74,12 @@ class DocumentForm:
         length = place = 0
         for name, output in outcome.outputs.items():
             if dispatch.numbers:
-                size, pieces = codec.encode_numbers(output, dispatch.prepared.work.outputs[name], memory)
+                encoded = codec.encode_numbers(output, dispatch.prepared.work.outputs[name], memory)
             else:
-                size, pieces = codec.encode_data(output)
+                encoded = codec.encode_data(output)
             parts.append((form[place],))
-            parts.append(pieces)
-            length += len(form[place]) + size
+            parts.append(encoded.pieces)
+            length += len(form[place]) + encoded.length
             place += 1
         queue, compute = codec.encode_number(outcome.queue_seconds), codec.encode_number(outcome.compute_seconds)
         rest = b"".join((form[place], queue, form[place + 1], compute, form[place + 2]))

@@ -412,9 +412,11 @@ class Connection(asyncio.BufferedProtocol):
         exchange.answer()
         self._sent.append(reply.sent)
         headers = [*self._state.default_headers, *reply.headers]
-        if CLOSE in headers and len(self._queue) > 1 and CLOSE not in reply.headers:
+        closes = CLOSE in headers
+        if closes and len(self._queue) > 1 and CLOSE not in reply.headers:
             headers.remove(CLOSE)  # the server ends, but not before it has answered what has come
-        if CLOSE in headers:
+            closes = False
+        if closes:
             exchange.keep_alive = False
         elif not exchange.keep_alive:
             headers.append(CLOSE)
