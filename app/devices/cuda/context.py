@@ -15,10 +15,12 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cuda.compiler import CompilationError, KernelCache
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slots
-from app.devices.device import DeviceFailed
+from app.devices.device import DeviceFailed, ExecutionRecord
 from app.formula.structures import Structures
 
 log = logging.getLogger("app.execution")
+
+_CUPY = ("cupy", "cupy_backends")
 
 SLOTS = 8
 """Of a GPU: so many dispatches are under way at a time, each in up to three of them."""
@@ -66,8 +68,11 @@ class Context:
         import cupy  # noqa: PLC0415 - only with a GPU extra
 
         self._cupy = cupy
+        self._launch_kernel = cupy.cuda.driver.launchKernel
         self.ordinal = ordinal
         self.name = f"cuda:{ordinal}"
+        self.ran = ExecutionRecord(self.name, "cuda")
+        """What a dispatch on it tells."""
         self.out_of_service: str | None = None
         self.cache = cache
         self.structures = structures or Structures()
@@ -130,7 +135,7 @@ class Context:
     def launch(self, function: int, blocks: int, stream: Any, table: int, shared: int) -> None:
         """Queue a kernel. `table` is the address of the addresses of its arguments; each block is given `shared` bytes
         of shared memory beside what it has."""
-        self._cupy.cuda.driver.launchKernel(function, blocks, 1, 1, THREADS, 1, 1, shared, stream.ptr, table, 0)
+        self._launch_kernel(function, blocks, 1, 1, THREADS, 1, 1, shared, stream.ptr, table, 0)
 
     def to_device(self, target: int, source: int, size: int, stream: Any) -> None:
         """Queue a copy from pinned memory."""
@@ -201,30 +206,33 @@ class Context:
         memory = cuda.MemoryPointer(cuda.UnownedMemory(address, size, self, self.ordinal), 0)
         return self._cupy.ndarray(tuple(sizes), dtype, memory, tuple(strides))
 
-    @contextmanager
-    def at_work(self, size: int, *, is_brief: bool = False) -> Iterator[None]:
+    def at_work(self, size: int, *, is_brief: bool = False) -> "_AtWork":
         """Dispatches run in this: it counts their bytes, and tells errors of the GPU as DeviceFailed. One that
         `is_brief`, some 10 us, is not counted among the long ones."""
+        return _AtWork(self, size, is_brief)
+
+    def begin(self, size: int, *, is_brief: bool) -> None:
+        """Count a dispatch until its `end`. Raises DeviceFailed if there is no GPU any more."""
         if self.out_of_service is not None:
             raise DeviceFailed("lost", f"{self.name} is out of service: {self.out_of_service}")
         with self._lock:
             self.load += size
             self.long_dispatches += not is_brief
-        try:
-            self.use()
-            yield
-        except CompilationError as error:
+
+    def end(self, size: int, *, is_brief: bool) -> None:
+        with self._lock:
+            self.load -= size
+            self.long_dispatches -= not is_brief
+
+    def failure(self, error: BaseException) -> DeviceFailed | None:
+        """What `error` is for who wants a dispatch, if it is the GPU's or its kernel's."""
+        if isinstance(error, CompilationError):
             log.error("a kernel for %s was refused: %s", self.name, error)
-            raise DeviceFailed("error", f"{self.name} has no kernel for this operator") from error
-        except Exception as error:
-            # CuPy has a class for each of CUDA's libraries, and loads these only where they are used.
-            if type(error).__module__.partition(".")[0] not in ("cupy", "cupy_backends"):
-                raise
-            raise self._judge(error) from error
-        finally:
-            with self._lock:
-                self.load -= size
-                self.long_dispatches -= not is_brief
+            return DeviceFailed("error", f"{self.name} has no kernel for this operator")
+        # CuPy has a class for each of CUDA's libraries, and loads these only where they are used.
+        if not isinstance(error, Exception) or type(error).__module__.partition(".")[0] not in _CUPY:
+            return None
+        return self._judge(error)
 
     def free_memory(self) -> None:
         """Give back what no dispatch uses."""
@@ -253,6 +261,35 @@ class Context:
             return DeviceFailed("lost", f"{self.name} is out of service: {self.out_of_service}")
         log.error("a dispatch on %s failed: %s", self.name, error)
         return DeviceFailed("error", f"{self.name} could not run this dispatch")
+
+
+class _AtWork:
+    """A context of its own, since one of `contextlib` takes a microsecond, of each small dispatch."""
+
+    __slots__ = ("_device", "_is_brief", "_size")
+
+    def __init__(self, device: Context, size: int, is_brief: bool) -> None:
+        self._device = device
+        self._size = size
+        self._is_brief = is_brief
+
+    def __enter__(self) -> None:
+        device = self._device
+        device.begin(self._size, is_brief=self._is_brief)
+        try:
+            device.use()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        device = self._device
+        try:
+            failure = None if error is None else device.failure(error)
+        finally:
+            device.end(self._size, is_brief=self._is_brief)
+        if failure:
+            raise failure from error
 
 
 def _facts(cupy: Any, ordinal: int) -> Facts:

@@ -273,7 +273,7 @@ class CudaKernel:
         with self._device.at_work(sum(self._reach)):
             chunks = Chunks(self._device, tensors, self._bytes, are_one, self._count)
             staged("kernel", chunks.dispatch, self._launch_of, cancelled)  # while others are on their way
-        return ExecutionRecord(self._device.name, "cuda")
+        return self._device.ran
 
     def _launch_of(self, slot: Slot) -> Launch:
         """That of aligned tensors: one thread at a time has the slot."""

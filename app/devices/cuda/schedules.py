@@ -80,7 +80,7 @@ class CudaScheduleKernel:
         size = sum(self._inputs) + sum(self._outputs)
         with self.device.at_work(size, is_brief=self._is_ready()), self._arena() as arena:
             dispatch(arena, inputs, made, cancelled)
-        return ExecutionRecord(self.device.name, "cuda")
+        return self.device.ran
 
     def _dispatch_small(
         self, arena: "_Arena", inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]

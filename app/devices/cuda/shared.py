@@ -95,7 +95,7 @@ class ResidentKernel:
                 raise
             self._device.free_memory()
             self._dispatch(inputs, outputs, cancelled)
-        return ExecutionRecord(self._device.name, "cuda")
+        return self._device.ran
 
     def _dispatch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]) -> None:
         device = self._device

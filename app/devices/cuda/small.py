@@ -104,7 +104,7 @@ class SmallKernel:
             passage.enter(slot, inputs, outputs)
             staged("kernel", self._run, slot, bound)
             passage.leave(slot, outputs)
-        return ExecutionRecord(device.name, "cuda")
+        return device.ran
 
     def _bind(self, slot: Slot) -> list[Queued]:
         start = slot.host_address if self._on_host else slot.address
