@@ -15,6 +15,7 @@ import numpy as np
 from app.devices.cpu.llvm.copying import Copying
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
+from app.devices.device import ExecutionRecord
 from app.formula.structures import Structures
 from app.memory.arrays import Array
 from tests.devices.cuda_on_cpu import BuiltKernels
@@ -139,6 +140,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.kernels_built = kernels
         self._cupy: Any = Cupy(self.log)
         self.ordinal, self.name = 0, "cuda:0"
+        self.ran = ExecutionRecord(self.name, "cuda")
         self.out_of_service = None
         self.structures = Structures()
         self.pool: Any = Pool()
