@@ -732,15 +732,20 @@ class TestReading:
 
         run(main)
 
-    def test_a_fault_behind_a_long_pipeline_has_its_turn(self) -> None:
+    @pytest.mark.parametrize(
+        ("fault", "why"),
+        [(b"", b"begin with a known method"), (b"GET / HTTP/1.1\r\n\r\n", b"0 Host"), (get("http://a"), b"no path")],
+    )
+    def test_a_fault_behind_a_long_pipeline_has_its_turn(self, fault: bytes, why: bytes) -> None:
         async def main() -> None:
             for count in (PIPELINED - 1, PIPELINED, PIPELINED + 1, 30 * PIPELINED):
                 one = One()
                 paths = [f"/{number}" for number in range(count)]
-                one.read(b"".join(map(get, paths)) + b"?" * SHORT)
+                one.read(b"".join(map(get, paths)) + fault + b"?" * SHORT)
                 written = await one.turn()
                 assert bodies(written.partition(b"HTTP/1.1 400 ")[0]) == paths
                 assert written.count(b"HTTP/1.1 400 ") == 1
+                assert why in written
                 assert one.transport.events == ["eof"]
 
         run(main)
