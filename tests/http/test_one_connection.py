@@ -772,6 +772,40 @@ class TestReading:
 
         run(main)
 
+    def test_when_the_server_ends_a_pipeline_without_end_is_not_waited_for(self) -> None:
+        """What has come is answered, and the last answer says that it is the last."""
+
+        async def main() -> None:
+            one = One()
+            one.read(get("/a") * 1000)
+            one.connection.shutdown()
+            one.state.default_headers.append((b"connection", b"close"))
+            written = b""
+            while not one.transport.is_closed:
+                if one.transport.is_read:
+                    one.read(get("/b") * 1000)
+                await asyncio.sleep(0)
+                one.clock.end_turn()
+                written += one.transport.take()
+            assert bodies(written) == ["/a"] * 1000
+            assert written.count(CLOSE) == 1
+
+        run(main)
+
+    @pytest.mark.parametrize("size", [1, SHORT, READ])
+    def test_what_comes_behind_the_last_request_is_no_fault(self, size: int, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            one = One()
+            data = get("/wait", b"Connection: close") + get("/a") * 2000
+            for start in range(0, len(data), size):
+                one.read(data[start : start + size])
+            await one.turn()
+            assert bodies(await one.answer("/wait")) == ["/wait"]
+            assert one.transport.events == ["close"]
+
+        run(main)
+        assert caplog.records == []
+
     def test_of_a_long_pipeline_nothing_is_left_when_it_is_over(self) -> None:
         async def main() -> None:
             one = One()
