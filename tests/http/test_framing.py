@@ -111,6 +111,22 @@ def test_as_many_fields_and_bytes_as_may(framing: Framing, received: Received) -
     assert refusal.value.status == 431
 
 
+def test_a_header_is_as_long_as_it_is_however_it_comes(received: Received) -> None:
+    """Not shorter by what the read brought in which it began."""
+    length = b"Content-Length: 1000\r\n"
+    for more, refused in ((0, False), (1, True)):
+        header = request(HOST + b"A: " + b"a" * (2048 - len(b"/" + HOST + b"A: \r\n") + more) + b"\r\n")
+        data = request(HOST + length, body=b"x" * 1000) + header
+        for cut in range(len(data) - len(header) + 1, len(data), 100):
+            framing = Framing(received, 2048, 20)
+            framing.feed(data[:cut])
+            if refused:
+                with pytest.raises(RequestError, match="larger than 2048 bytes"):
+                    framing.feed(data[cut:])
+            else:
+                framing.feed(data[cut:])
+
+
 @pytest.mark.parametrize(
     ("version", "asked", "kept"),
     [
@@ -170,6 +186,22 @@ def test_a_fault_in_what_is_told_is_no_fault_of_the_clients(caplog: pytest.LogCa
     assert record.getMessage() == "Exception in a parser callback"
     assert record.exc_info
     assert record.exc_info[0] is KeyError
+
+
+@pytest.mark.parametrize("callback", ["begin", "piece", "end"])
+@pytest.mark.parametrize("offer", [b"", UPGRADE])
+def test_why_is_told_whatever_else_is_being_handled(received: Received, callback: str, offer: bytes) -> None:
+    """As it is where an answer lets the next requests be taken, and where an Upgrade is left out."""
+
+    def refuse(*_: object) -> None:
+        raise RequestError(503, "Why.")
+
+    setattr(received, callback, refuse)
+    try:
+        raise StopIteration
+    except StopIteration:
+        with pytest.raises(RequestError, match=r"^Why\.$"):
+            Framing(received, 2048, 20).feed(request(HOST + offer + b"Content-Length: 1\r\n", body=b"x"))
 
 
 @pytest.mark.parametrize("before", [b"", b"\r\n\r\n\r\n\r\n"])

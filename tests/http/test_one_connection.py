@@ -732,15 +732,20 @@ class TestReading:
 
         run(main)
 
-    def test_a_fault_behind_a_long_pipeline_has_its_turn(self) -> None:
+    @pytest.mark.parametrize(
+        ("fault", "why"),
+        [(b"", b"begin with a known method"), (b"GET / HTTP/1.1\r\n\r\n", b"0 Host"), (get("http://a"), b"no path")],
+    )
+    def test_a_fault_behind_a_long_pipeline_has_its_turn(self, fault: bytes, why: bytes) -> None:
         async def main() -> None:
             for count in (PIPELINED - 1, PIPELINED, PIPELINED + 1, 30 * PIPELINED):
                 one = One()
                 paths = [f"/{number}" for number in range(count)]
-                one.read(b"".join(map(get, paths)) + b"?" * SHORT)
+                one.read(b"".join(map(get, paths)) + fault + b"?" * SHORT)
                 written = await one.turn()
                 assert bodies(written.partition(b"HTTP/1.1 400 ")[0]) == paths
                 assert written.count(b"HTTP/1.1 400 ") == 1
+                assert why in written
                 assert one.transport.events == ["eof"]
 
         run(main)
@@ -766,6 +771,40 @@ class TestReading:
             assert one.transport.events == ["close"], "as it has told with the last answer"
 
         run(main)
+
+    def test_when_the_server_ends_a_pipeline_without_end_is_not_waited_for(self) -> None:
+        """What has come is answered, and the last answer says that it is the last."""
+
+        async def main() -> None:
+            one = One()
+            one.read(get("/a") * 1000)
+            one.connection.shutdown()
+            one.state.default_headers.append((b"connection", b"close"))
+            written = b""
+            while not one.transport.is_closed:
+                if one.transport.is_read:
+                    one.read(get("/b") * 1000)
+                await asyncio.sleep(0)
+                one.clock.end_turn()
+                written += one.transport.take()
+            assert bodies(written) == ["/a"] * 1000
+            assert written.count(CLOSE) == 1
+
+        run(main)
+
+    @pytest.mark.parametrize("size", [1, SHORT, READ])
+    def test_what_comes_behind_the_last_request_is_no_fault(self, size: int, caplog: pytest.LogCaptureFixture) -> None:
+        async def main() -> None:
+            one = One()
+            data = get("/wait", b"Connection: close") + get("/a") * 2000
+            for start in range(0, len(data), size):
+                one.read(data[start : start + size])
+            await one.turn()
+            assert bodies(await one.answer("/wait")) == ["/wait"]
+            assert one.transport.events == ["close"]
+
+        run(main)
+        assert caplog.records == []
 
     def test_of_a_long_pipeline_nothing_is_left_when_it_is_over(self) -> None:
         async def main() -> None:

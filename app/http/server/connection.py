@@ -263,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _received(self, data: Buffer) -> None:
         if self._is_refused:
-            return  # lingering: see _close_gently
+            return  # lingering (see _close_gently), or behind the last request
         try:
             if len(data) > SHORT or self._further:
                 self._take(data)
@@ -281,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
         further, self._further = self._further, None
         if further:  # to which TLS may have added some: it has more ready when it is told to stop
             data = memoryview(b"".join((further, data))) if data else further
-        while data:
+        while data and not self._is_refused:
             newest = self._newest
             if newest is not None and not newest.is_whole:
                 size = max(newest.left, 0) or SHORT  # it may come in chunks
@@ -333,6 +333,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._newest is not None:
             self._newest.end()
             self._header_deadline.stop()  # which ran for the rest of the body, if it was answered before
+            if not self._newest.keep_alive:
+                self._is_refused = True
 
     # What exchanges call
 
@@ -444,6 +446,8 @@ class Connection(asyncio.BufferedProtocol):
         """All of the answer to `exchange`, the first one, is handed over. What comes next?"""
         if self._further:
             self._received(_NOTHING)
+            if self._is_ending and not self._further:
+                self.shutdown()  # now that the last one is known that has come: the client may send on and on
         self._queue.popleft()
         self._state.total_requests += 1
         if not exchange.keep_alive:

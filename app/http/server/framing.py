@@ -76,12 +76,16 @@ class Framing:
         self._is_upgrade = False
         # The parser keeps an unfinished field to itself. What it holds is bounded by counting the bytes of all reads
         # since the last one that brought a header to its end or a piece of a body.
-        self._read_bytes = 0
         self._unfinished_bytes = 0
+        self._read_bytes = 0
+        self._header_reads = 0
+        """Bytes of the reads that brought the header: it has no more."""
         self._progress = False
         self._known: tuple[list[tuple[bytes, bytes]], str, tuple[Headers, int]] | None = None
         """The last header's fields and version, and what `_check` made of them."""
         self._parser = self._new_parser()
+        self._raised: Exception | None = None
+        """By what the parser calls. Its own error has this as context only where no other error is being handled."""
 
     def restart(self) -> None:
         """What comes next begins a request: a body that the parser waits for came another way."""
@@ -90,6 +94,7 @@ class Framing:
     def feed(self, data: bytes | Buffer) -> None:
         """Take what was read, which is gone when this returns. Raises RequestError."""
         self._read_bytes = len(data)
+        self._header_reads += self._read_bytes
         self._progress = False
         rest = data
         try:
@@ -101,7 +106,8 @@ class Framing:
                     self._feed_without_upgrade()
                     rest = memoryview(rest)[upgrade.args[0] :]
         except httptools.HttpParserError as error:
-            raise _why(error) from None
+            raised, self._raised = self._raised, None
+            raise _why(raised or error) from None
         self._unfinished_bytes = 0 if self._progress else self._unfinished_bytes + len(data)
         if self._unfinished_bytes > self._max_header_bytes:
             raise self._header_too_large()
@@ -110,6 +116,7 @@ class Framing:
 
     def on_message_begin(self) -> None:
         self.in_header = True
+        self._header_reads = self._read_bytes
         self._is_upgrade = False
         self._url = b""
         self._fields = []
@@ -121,6 +128,13 @@ class Framing:
         self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        try:
+            self._complete_header()
+        except Exception as error:
+            self._raised = error
+            raise
+
+    def _complete_header(self) -> None:
         parser, fields = self._parser, self._fields
         version = parser.get_http_version()
         headers, length = self._check(version)
@@ -138,12 +152,20 @@ class Framing:
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
-        if not self._is_upgrade:
-            self._receiver.piece(body)
+        try:
+            if not self._is_upgrade:
+                self._receiver.piece(body)
+        except Exception as error:
+            self._raised = error
+            raise
 
     def on_message_complete(self) -> None:
-        if not self._is_upgrade:
-            self._receiver.end()
+        try:
+            if not self._is_upgrade:
+                self._receiver.end()
+        except Exception as error:
+            self._raised = error
+            raise
 
     def on_chunk_header(self) -> None:
         # The parser reports trailer fields as header fields. RFC 9110, 6.5.1: they may be discarded.
@@ -178,7 +200,7 @@ class Framing:
                 431, f"The request has {len(fields)} header fields; send at most {self._max_header_fields}."
             )
         # The sum is needed only if the reads that brought the header, and perhaps more, were larger than the limit.
-        if self._unfinished_bytes + self._read_bytes > self._max_header_bytes:
+        if self._header_reads > self._max_header_bytes:
             size = len(self._url) + sum(len(name) + len(value) + len(": \r\n") for name, value in fields)
             if size > self._max_header_bytes:
                 raise self._header_too_large()
@@ -232,16 +254,15 @@ def _target(url: bytes) -> tuple[str, bytes, bytes]:
     return unquote(path) if "%" in path else path, raw_path, parsed.query or b""
 
 
-def _why(error: httptools.HttpParserError) -> RequestError:
-    cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
-    match cause:
+def _why(error: Exception) -> RequestError:
+    match error:
         case RequestError():
-            return cause
+            return error
         case httptools.HttpParserInvalidURLError():
             return RequestError(400, "The request target is not a valid URL; percent-encode its special characters.")
         case httptools.HttpParserInvalidMethodError():
             return RequestError(400, "The request does not begin with a known method; send plain-text HTTP/1.1.")
         case httptools.HttpParserError():
-            return RequestError(400, f"The request is not valid HTTP/1.1: {cause}; correct it and send it again.")
-    log.error("Exception in a parser callback", exc_info=cause)
+            return RequestError(400, f"The request is not valid HTTP/1.1: {error}; correct it and send it again.")
+    log.error("Exception in a parser callback", exc_info=error)
     return RequestError(500, "The server failed to receive the request; report it if it happens again.")
