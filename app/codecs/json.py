@@ -240,10 +240,11 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
     before, inside = _short_strings(NAMES), _short_strings(LONG, among_inputs=True)
     pieces: list[Buffer] = []
     strings: dict[str, Span] = {}
+    many = max_structure_bytes // LONG + _TENSORS  # a mark takes more memory than what is counted of what it stands for
     start = position = cut = 0
     depth = braces = 0  # of objects, from the one on that is called "inputs"
     while True:
-        most = min(len(body), max_structure_bytes + cut + 1)  # what is beyond is tensor data, or the structure too long
+        most = min(len(body), max_structure_bytes + cut)  # what is beyond is tensor data, or the structure too long
         stop = min(position + SEARCHED, most)
         passed = (inside if depth else before).match(view, position, stop)
         opening = passed.end() if passed else stop
@@ -257,7 +258,8 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
         if first != _QUOTE_CODE:  # among inputs
             position = opening + 1
             if first == _ARRAY_CODE:
-                stop = _after_numbers(view, opening, memory) if _is_data(view, opening, depth) else 0
+                is_data = len(strings) < many and _is_data(view, opening, depth)
+                stop = _after_numbers(view, opening, memory) if is_data else 0
                 if stop:
                     pieces += [view[start:opening], _marked(strings, Array(opening, stop), b'"%b"')]
                     cut += stop - opening
@@ -279,7 +281,7 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
                     raise too_long(max_structure_bytes)
                 closing = -1
         elif closing - opening > (LONG if depth else NAMES):
-            if len(strings) >= max_structure_bytes // LONG + _TENSORS:
+            if len(strings) >= many:
                 raise too_long(max_structure_bytes)  # those that are no tensor data are by themselves
             pieces += [view[start : opening + 1], _marked(strings, Span(opening + 1, closing), b"%b")]
             cut += closing - opening - 1

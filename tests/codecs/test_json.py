@@ -20,6 +20,7 @@ import app.codecs.json
 from app.codecs import json_slices
 from app.codecs.codec import Codec, Span
 from app.codecs.json import BLOCK, LONG, NAMES, JsonCodec, Slashed
+from app.codecs.numbers import Numbers
 from app.codecs.structure import SEARCHED, Unreadable
 from app.contract.violations import ContractError
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
@@ -34,6 +35,7 @@ from tests.codecs.documents import (
     encoded,
     mutations,
     outcome,
+    replaced,
     scalars,
     share,
     texts,
@@ -180,14 +182,21 @@ def test_tensor_data_are_spans_of_the_body() -> None:
     assert document == {"inputs": {"a": Span(18, 18 + MANY)}, "other": {"a": "A" * MANY}}
 
 
-def test_names_of_operators_are_left_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To put them back takes as long as to read the rest."""
+@pytest.mark.parametrize("searched", [1, 16, SEARCHED])
+def test_nothing_but_tensor_data_is_taken_out_and_put_back(searched: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To put names of operators back takes as long as to read the rest."""
     monkeypatch.delattr(app.codecs.json, "_restore")
+    monkeypatch.setattr(app.codecs.json, "SEARCHED", searched)
+    text, numbers = "A" * LONG, [[1, 2], [3, 4]]
+    data = [text, numbers, {"Sizes": [1, 2], "data": text, "of": {"Sizes": [1, 2]}}, {"data": numbers}]
+    inputs = {f"input {number}": each for number, each in enumerate([*data, data[2:]])}
     for name in OPERATORS:
-        body = json.dumps({"operator": {"Type": name}, "inputs": {"a": "A" * LONG}}).encode()
-        start = body.index(b"AAAA")
-        found = CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())
-        assert found == {"operator": {"Type": name}, "inputs": {"a": Span(start, start + LONG)}}
+        operator = {"Type": name, "Sizes": [1, 2], "Of": {"Type": name}}
+        for document in ({"operator": operator, "inputs": inputs}, {"inputs": inputs, "operator": operator}):
+            found = CODEC.decode(json.dumps(document).encode(), MAX_STRUCTURE_BYTES, MAX_DEPTH, share())
+            told = replaced(replaced(found, Span, lambda _: text), Numbers, lambda each: json.loads(bytes(each.text)))
+            assert told == document
+            assert str(found).count("Span(") + str(found).count("Numbers(") == 6
 
 
 def test_memory_is_accounted_for_before_a_long_string_is_unescaped() -> None:
@@ -203,8 +212,8 @@ def test_memory_is_accounted_for_before_a_long_string_is_unescaped() -> None:
 @pytest.mark.parametrize("end", ["A", "\\/"])
 def test_structure_is_all_but_tensor_data(size: int, end: str) -> None:
     strings = json.dumps(["A" * 9] * (size // 13) + ["A" * (NAMES + 10)])
-    body = f'{{"inputs": {{"a": "{"A" * MANY}{end}"}}, "other": {strings}}}'.encode()
-    structure = len(body) - MANY - len(end)
+    body = f'{{"inputs": {{"a": "{"A" * MANY}{end}", "b": "{"A" * MANY}"}}, "other": {strings}}}'.encode()
+    structure = len(body) - 2 * MANY - len(end)
     decode(CODEC, body, structure)
     assert outcome(lambda: decode(CODEC, body, structure - 1)) is LimitExceeded
 
@@ -260,6 +269,22 @@ def test_long_strings_are_not_as_many_as_there_is_room_for_quotes() -> None:
     assert memory.held == 0  # it was seen before anything was parsed
     fitting = b"[" + b'"%b",' % (b"A" * NAMES) * 100 + b"0]"
     decode(CODEC, fitting, len(fitting))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "most"),
+    [
+        ({f"{number:x}": [1] for number in range(20_000)}, MAX_STRUCTURE_BYTES // LONG + 256),
+        ({"a": [{"data": [1]} for _ in range(10_000)]}, 256 // 2),
+    ],
+    ids=["names", "objects"],
+)
+def test_what_is_more_arrays_than_tensors_is_read_as_it_is(inputs: Any, most: int) -> None:
+    """To take one out takes more memory than to read a short one, and more time."""
+    body = json.dumps({"inputs": inputs}, separators=(",", ":")).encode()
+    found = CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())
+    assert str(found).count("Numbers(") == most
+    assert replaced(found, Numbers, lambda each: json.loads(bytes(each.text))) == {"inputs": inputs}
 
 
 class TestTensorData:

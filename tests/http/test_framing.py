@@ -214,7 +214,7 @@ def test_where_a_header_ends(before: bytes, fields: bytes) -> None:
 def test_of_a_long_header_there_is_some() -> None:
     data = memoryview(request(HOST + b"A: " + b"a" * 9000 + b"\r\n") * 2)
     taken = header_bytes(data)
-    assert 0 < taken < 9000
+    assert 900 < taken < 9000
     while taken < len(data) // 2:
         taken += header_bytes(data[taken:])
     assert taken == len(data) // 2

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from uvicorn.server import ServerState
@@ -420,8 +421,10 @@ class TestShutdown:
             one.connection.shutdown()
             one.receive(get("/wait"))
             await asyncio.sleep(0)
+            one.ends.last = One().connection
             one.answers["/wait"].set_result(None)
             await asyncio.sleep(0)
+            assert one.transport.take() == b""
             one.clock.pass_by(IDLE_SECONDS)
             assert one.transport.events == ["eof"]
             assert bodies(one.transport.take()) == ["/wait"], "nothing can be written later"
@@ -685,6 +688,10 @@ class TestReading:
             assert bodies(await one.turn()) == ["/c"]
             one.connection.connection_lost(None)
             assert one.ends.last is None, "who is gone is not kept"
+            one, other = One(), One().connection
+            one.ends.last = other
+            one.connection.connection_lost(None)
+            assert one.ends.last is other
 
         run(main)
 
@@ -718,10 +725,14 @@ class TestReading:
             one.connection.want()
             assert not one.transport.is_read, "what was read comes first"
             written = b""
+            assert one.connection._further is not None
+            kept = one.connection._further.obj
+            assert isinstance(kept, bytes), "where all read to is not kept"
             if first == "/wait":
                 await one.turn()
                 one.answers[first].set_result(None)
             while one.connection._further:
+                assert one.connection._further.obj is kept, "it is copied once"
                 assert len(one.connection._queue) >= PIPELINED - 1
                 assert not one.transport.is_read
                 await asyncio.sleep(0)
@@ -832,13 +843,21 @@ class TestReading:
 
         run(main)
 
-    def test_a_body_in_many_chunks(self) -> None:
+    @pytest.mark.parametrize(
+        ("field", "chunk", "last"),
+        [(b"Content-Length: 81920", b"%b", b""), (b"Transfer-Encoding: chunked", b"1000\r\n%b\r\n", b"0\r\n\r\n")],
+    )
+    def test_a_body_is_taken_in_few_pieces(
+        self, field: bytes, chunk: bytes, last: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def main() -> None:
             one = One()
-            header = get("/body", b"Transfer-Encoding: chunked", method=b"POST")
-            one.read(header + b"1000\r\n%b\r\n" % bytes(0x1000) * 20 + b"0\r\n\r\n" + get("/a"))
+            fed = Mock(wraps=one.connection._framing.feed)
+            monkeypatch.setattr(one.connection._framing, "feed", fed)
+            one.read(get("/body", field, method=b"POST") + chunk % bytes(0x1000) * 20 + last + get("/a"))
             assert bodies(await one.turn()) == ["/body", "/a"]
             assert one.received == bytes(20 * 0x1000)
+            assert fed.call_count <= (14 if last else 3)
 
         run(main)
 
