@@ -122,7 +122,7 @@ class Placement:
         if isinstance(chosen, FallbackDevice):
             gpu = chosen.least_loaded()
             try:
-                return ExecutionRecord(gpu.name, "cuda"), gpu.step_seconds(graph, cancelled)
+                return gpu.ran, gpu.step_seconds(graph, cancelled)
             except DeviceFailed as error:
                 failure = error.reason
         ran = ExecutionRecord(self._numpy.name, "cpu", failure)

@@ -18,9 +18,8 @@ NUMBERS = _NANOSECONDS + len(PARTS)
 
 _SUCCESS, _FAIL, _QUEUE, _INPUT, _INFER, _OUTPUT = range(_NANOSECONDS, NUMBERS)
 
-
 Took: TypeAlias = tuple[int, int, int, int]
-"""Nanoseconds of the last four of them."""
+"""Nanoseconds of the last four of the PARTS."""
 
 
 def count(numbers: Cells, start: int, ns: int, took: Took | None) -> None:
@@ -61,6 +60,7 @@ class Counted(NamedTuple):
     @classmethod
     def by(cls, workers: Iterable[Sequence[float]]) -> "Counted":
         numbers = together(workers)
-        places = zip(PARTS, numbers[_NANOSECONDS:], strict=True)
-        counts = {part: numbers[FAILURES if part == "fail" else SUCCESSES] for part in PARTS}
-        return cls({part: (int(counts[part]), int(ns)) for part, ns in places}, int(numbers[LAST]))
+        parts = {}
+        for part, ns in zip(PARTS, numbers[_NANOSECONDS:], strict=True):
+            parts[part] = int(numbers[FAILURES if part == "fail" else SUCCESSES]), int(ns)
+        return cls(parts, int(numbers[LAST]))

@@ -378,9 +378,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             waits_for = work.send(None)
         except StopIteration as done:
-            self._answer(exchange, done.value)
+            reply: Reply = done.value
         except (Exception, asyncio.CancelledError) as error:  # of what is waited for, which others may wait for, too
             self._fail(exchange, error)
+            return False
         else:
             if waits_for is None:
                 self._work = work
@@ -388,6 +389,8 @@ class Connection(asyncio.BufferedProtocol):
             task = self.loop.create_task(self._wait(exchange, work, waits_for))
             self._state.tasks.add(task)
             task.add_done_callback(self._state.tasks.discard)
+            return False
+        self._answer(exchange, reply)  # which may take further requests: no place for that where one is handled
         return False
 
     async def _wait(self, exchange: Exchange, work: Coroutine[Any, Any, Reply], waits_for: object) -> None:
@@ -444,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self, exchange: Exchange) -> None:
         """All of the answer to `exchange`, the first one, is handed over. What comes next?"""
-        if self._further:
+        if self._further and exchange.keep_alive:
             self._received(_NOTHING)
             if self._is_ending and not self._further:
                 self.shutdown()  # now that the last one is known that has come: the client may send on and on

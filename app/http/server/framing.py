@@ -76,8 +76,8 @@ class Framing:
         self._is_upgrade = False
         # The parser keeps an unfinished field to itself. What it holds is bounded by counting the bytes of all reads
         # since the last one that brought a header to its end or a piece of a body.
-        self._unfinished_bytes = 0
         self._read_bytes = 0
+        self._unfinished_bytes = 0
         self._header_reads = 0
         """Bytes of the reads that brought the header: it has no more."""
         self._progress = False
@@ -85,7 +85,8 @@ class Framing:
         """The last header's fields and version, and what `_check` made of them."""
         self._parser = self._new_parser()
         self._raised: Exception | None = None
-        """By what the parser calls. Its own error has this as context only where no other error is being handled."""
+        """By what the parser calls. Its own error has this as context only where no other error is being handled. Each
+        callback keeps it by itself: a wrapper around them would take a per cent of a small request."""
 
     def restart(self) -> None:
         """What comes next begins a request: a body that the parser waits for came another way."""
