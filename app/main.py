@@ -124,6 +124,7 @@ def create_app(
         repository.close()
         if traces:
             traces.close()
+        metrics.flush()
         if access_log:
             access_log.flush()
 

@@ -1,7 +1,7 @@
 """What is counted of inferences: by each worker in the metrics, model by model, and of a graph's own with the graph."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from time import time_ns
+from time import time
 from typing import NamedTuple, TypeAlias
 
 from app.sink import Cells
@@ -18,25 +18,31 @@ NUMBERS = _NANOSECONDS + len(PARTS)
 
 _SUCCESS, _FAIL, _QUEUE, _INPUT, _INFER, _OUTPUT = range(_NANOSECONDS, NUMBERS)
 
-Took: TypeAlias = tuple[int, int, int, int]
+Took: TypeAlias = tuple[float, float, float, float]
 """Nanoseconds of the last four of the PARTS."""
 
 
-def count(numbers: Cells, start: int, ns: int, took: Took | None) -> None:
-    """Count an inference of so many nanoseconds, which failed if its parts `took` None, in the numbers that begin at
-    `start`. For one thread."""
-    if took is None:
-        numbers[start + FAILURES] += 1.0
-        numbers[start + _FAIL] += ns
-        return
-    numbers[start + SUCCESSES] += 1.0
-    numbers[start + LAST] = time_ns() // 1_000_000
-    numbers[start + _SUCCESS] += ns
-    queue, given, infer, made = took
-    numbers[start + _QUEUE] += queue
-    numbers[start + _INPUT] += given
-    numbers[start + _INFER] += infer
-    numbers[start + _OUTPUT] += made
+def count(numbers: Cells, start: int, inferences: Iterable[tuple[int, Took | None]]) -> None:
+    """Count inferences that have just ended in the numbers that begin at `start`: the nanoseconds of each, which failed
+    if its parts `took` None. For one thread."""
+    sums = [0.0] * NUMBERS
+    for ns, took in inferences:
+        if took is None:
+            sums[FAILURES] += 1.0
+            sums[_FAIL] += ns
+            continue
+        queue, given, infer, made = took
+        sums[SUCCESSES] += 1.0
+        sums[_SUCCESS] += ns
+        sums[_QUEUE] += queue
+        sums[_INPUT] += given
+        sums[_INFER] += infer
+        sums[_OUTPUT] += made
+    for place, each in enumerate(sums, start):
+        if each:
+            numbers[place] += each
+    if sums[SUCCESSES]:
+        numbers[start + LAST] = time() * 1000.0
 
 
 def together(workers: Iterable[Sequence[float]]) -> tuple[float, ...]:

@@ -30,7 +30,7 @@ def record(id_: str = ID) -> Record:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(graph_entries, "monotonic", lambda: made.now)
-    monkeypatch.setattr(inference_counts, "time_ns", lambda: int(made.now * 1e9))
+    monkeypatch.setattr(inference_counts, "time", lambda: made.now)
     return made
 
 

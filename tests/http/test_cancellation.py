@@ -49,7 +49,7 @@ WORK: dict[str, Callable[[MemoryShare], Any]] = {
     "search": lambda memory: JSON.decode(DOCUMENT, 1 << 10, 9, memory),
     "decode": lambda memory: JSON.binary(tensor(TEXT), Span(0, SIZE), PATH, memory),
     "unescape": lambda memory: JSON.binary(tensor(b"\\/" * (SIZE // 2)), Slashed(0, SIZE), PATH, memory),
-    "cut": lambda memory: _cut(memoryview(INFERENCE), 0, 1 << 10, memory),
+    "cut": lambda memory: _cut(memoryview(INFERENCE), 0, len(INFERENCE), 1 << 10, memory),
     "read": lambda memory: read_numbers(elements_of("a", "UINT8"), memoryview(NUMBERS), [SIZE // 2 + 1], memory),
     "write": lambda memory: list(write_numbers("a", memoryview(bytes(SIZE)), DataType.UINT8, memory)),
     "decompress": lambda memory: decompress(gzip.compress(bytes(SIZE)), b"gzip", SIZE, memory),

@@ -31,7 +31,6 @@ from app.memory.buffers import Buffer, beginning
 from app.models.onnx.reading import Port, Signature
 from app.models.repository.repository import Repository
 from app.settings import Settings
-from app.steps import at_once
 from tests.conftest import ServerFactory, ours_only
 from tests.models.documents import affine, affine_of, model
 
@@ -67,7 +66,8 @@ def test_the_first_request_of_what_is_warmed_is_known(
     before = service.loops.compiled
     with service.memory.open() as memory:
         reader = endpoint.reader_of(asked)
-        inference, parts = at_once(reader.read("affine", asked, body, json_bytes or len(body), memory))
+        inference, parts = reader.find("affine", body, json_bytes or len(body), memory)
+        assert inference
         data = cast("dict[str, Buffer]", inference.data(parts, memory))
         outcome = service.execute_in(Ticket(), inference.prepared, data, memory)
         np.testing.assert_array_equal(np.frombuffer(outcome.outputs["y"], np.float32).reshape(2, 3), affine_of(X))

@@ -103,7 +103,7 @@ class AnswerForm:
     def check(self, regions: Mapping[str, AnyRegion]) -> None:
         """Whether outputs will all be in their regions, so that none is written if another cannot be. Raises
         ContractError."""
-        for each in self._outputs if regions else ():
+        for each in self._outputs:
             if each.wanted.shared_memory_region is not None:
                 region = regions[each.wanted.shared_memory_region]
                 check_span(region, each.wanted.shared_memory_offset, each.wanted.shared_memory_byte_size or each.size)
@@ -124,9 +124,11 @@ class AnswerForm:
         opening = self._opening
         if request_id is not None:
             opening = b'{"id":%b,%b' % (orjson.dumps(request_id), opening[1:])
-        pieces: list[Piece] = (
-            [opening, *self._with_numbers(outcome, memory)] if self._has_numbers else [opening + self._rest]
-        )
+        pieces: list[Piece] = [opening]
+        if self._has_numbers:
+            pieces += self._with_numbers(outcome, memory)
+        else:
+            pieces.append(self._rest)
         size = total = sum(map(len, pieces))
         has_binary = False
         for each in self._outputs:

@@ -20,7 +20,7 @@ from app.engine.prepared import Outcome, Prepared
 from app.engine.resident import execute_resident
 from app.engine.service import Service
 from app.engine.workers import Ticket
-from app.http.core.answers import answered, content_type
+from app.http.core.answers import Fields, answered, content_type
 from app.http.core.bodies import body_at_hand, read_body
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import TooHeavy
@@ -78,28 +78,44 @@ class _Exchange:
     """Of one that was read."""
     parts: Parts = field(init=False)
 
-    async def read(self, body: Body, *, only_light: bool = False) -> bool:
-        """Whether it is read now: not if it should be light and is not."""
+    def find(self, body: Body, *, only_light: bool = False) -> bool:
+        """Whether one like it was read before, so that this is read now; else it is for `judge`. Raises TooHeavy if it
+        should be light and is not."""
         if self.given:
             if only_light:
-                return False
+                raise TooHeavy
             body = decompress(body, self.given, self.service.settings.max_body_bytes, self.memory)
         size = _json_bytes(self.request.headers, body)
         if only_light and size >= OFFLOADED:
+            raise TooHeavy
+        found, self.parts = self.reader.find(self.name, body, size, self.memory, only_light=only_light)
+        if found is None:
             return False
-        stages = self.request.stages
-        reading = self.reader.read(self.name, self.model, body, size, self.memory, only_light=only_light)
-        try:
-            self.inference, self.parts = await reading if stages is None else recorded(stages, at_once, reading)
-        except TooHeavy:
-            return False
-        self.request.prepared = self.inference.prepared
+        self.inference = found
+        self.request.prepared = found.prepared
         return True
+
+    async def judge(self, *, only_light: bool = False) -> None:
+        """Read what was not found. Raises TooHeavy if it should be light and is not."""
+        stages = self.request.stages
+        judging = self.reader.judge(self.name, self.model, self.parts, only_light=only_light)
+        self.inference = await judging if stages is None else recorded(stages, at_once, judging)
+        self.request.prepared = self.inference.prepared
+
+    def read(self, body: Body) -> None:
+        """Both, by a worker."""
+        if not self.find(body):
+            at_once(self.judge())
 
     @property
     def is_resident(self) -> bool:
         """Whether tensors of it are on a GPU already."""
         return self.inference.kernel is not None
+
+    @property
+    def is_light(self) -> bool:
+        """Whether, when it is read, its data are read and its answer is written in a moment."""
+        return not self.wanted and self.inference.copied_bytes < OFFLOADED
 
     def data(self) -> dict[str, Buffer]:
         """Of one that is not resident."""
@@ -164,14 +180,9 @@ class InferEndpoint:
         service, headers = self._service, request.headers
         memory = service.memory.open()
 
-        def over(took: Took | None) -> None:
-            memory.close()
-            if not request.is_rehearsal:
-                model.observe(self._counts, perf_counter_ns() - started, took)
-
         try:
-            given = coding_of_request(headers.get(b"content-encoding", b""))
-            wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
+            given = coding_of_request(headers[b"content-encoding"]) if b"content-encoding" in headers else b""
+            wanted = coding_of_answer(headers[b"accept-encoding"]) if b"accept-encoding" in headers else b""
             body = body_at_hand(request, service.settings, memory)
             if body is None:
                 body = await read_body(request, service.settings, memory, partial(_data_start, headers))
@@ -180,16 +191,21 @@ class InferEndpoint:
             request.outcome = outcome
             if isinstance(exchange.model, FileModel):
                 exchange.model.use(exchange.inference.prepared)
-            took = int(outcome.queue_seconds * 1e9), input_ns, int(outcome.compute_seconds * 1e9), output_ns
-            fields = [_JSON if answer.json_bytes is None else _BINARY]
-            if wanted:
-                fields.append((b"content-encoding", wanted))
+            fields: Fields = (_JSON,)
             if answer.json_bytes is not None:
-                fields.append((_LENGTH, b"%d" % answer.json_bytes))
-            return answered(answer.content, fields, partial(over, took))
+                fields = _BINARY, (_LENGTH, b"%d" % answer.json_bytes)
+            if wanted:
+                fields = *fields, (b"content-encoding", wanted)
+            took = outcome.queue_seconds * 1e9, input_ns, outcome.compute_seconds * 1e9, output_ns
+            return answered(answer.content, fields, partial(self._over, request, model, memory, started, took))
         except BaseException:
-            over(None)
+            self._over(request, model, memory, started, None)
             raise
+
+    def _over(self, request: Request, model: Model, memory: MemoryShare, started: int, took: Took | None) -> None:
+        memory.close()
+        if not request.is_rehearsal:
+            model.observe(self._counts, perf_counter_ns() - started, took)
 
     def rehearse(self, model: LoadedModel, sizes: SizesOfAll, ticket: Ticket[None]) -> None:
         """Infer on zeros, so that the first request finds all loops compiled, and nothing that is done for the first
@@ -207,7 +223,8 @@ class InferEndpoint:
                 np.frombuffer(body, np.uint8)[:] = 0
                 body[: len(text)] = text
                 for _ in range(TIMES):
-                    inference, parts = at_once(reader.read(model.name, asked, body, len(text), memory))
+                    found, parts = reader.find(model.name, body, len(text), memory)
+                    inference = found or at_once(reader.judge(model.name, asked, parts))
                 data = cast("dict[str, Buffer]", inference.data(parts, memory))
                 outcome = self._service.execute_in(ticket, inference.prepared, data, memory)
                 with suppress(ContractError):  # JSON has no NaN, and zeros may lead to it: no fault of a model
@@ -248,13 +265,8 @@ class InferEndpoint:
     async def _done(self, exchange: _Exchange, body: Body) -> _Done:
         """All that does not take long here, else all of it in one visit to a worker; what must be compiled first is."""
         for _ in range(_MOST_COMPILED):
-            arrived = perf_counter_ns()
             try:
-                is_read = await exchange.read(body, only_light=True)
-                is_batched = isinstance(exchange.model, FileModel) and exchange.model.batching
-                if is_batched and not exchange.request.is_rehearsal and not (is_read and exchange.is_resident):
-                    return await self._together(exchange, body, arrived, is_read)
-                return await self._alone(exchange, body, arrived, is_read)
+                return await self._tried(exchange, body)
             except NotCompiled as missing:
                 model, sizes = missing.model, missing.sizes
             if not model.is_closed:
@@ -271,27 +283,43 @@ class InferEndpoint:
             exchange.model, exchange.reader = found, self.reader_of(found)
         raise HTTPException(503, "More sizes of inputs are asked for at once than max_model_graphs allows; try again.")
 
-    async def _alone(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:
-        service, memory, request = self._service, exchange.memory, exchange.request
-        is_light = is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED
-        if is_light and not exchange.is_resident:
-            data = exchange.data()
-            read = perf_counter_ns()
-            prepared = exchange.inference.prepared
-            await in_step()
-            if prepared.kernel.runs_inline:
-                outcome = service.execute_here(prepared, data, memory, request.stages)
+    async def _tried(self, exchange: _Exchange, body: Body) -> _Done:
+        """The same where all is compiled. Raises NotCompiled."""
+        arrived = perf_counter_ns()
+        try:
+            if not exchange.find(body, only_light=True):
                 await in_step()
-            else:
-                outcome = await service.execute(prepared, data, memory, request.body.hung_up, request.stages)
-            executed = perf_counter_ns()
-            return outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed
+                await exchange.judge(only_light=True)
+            is_read = True
+        except TooHeavy:
+            is_read = False
+        is_batched = isinstance(exchange.model, FileModel) and exchange.model.batching
+        if is_batched and not exchange.request.is_rehearsal and not (is_read and exchange.is_resident):
+            return await self._together(exchange, body, arrived, is_read)
+        if not is_read or exchange.is_resident or not exchange.is_light:
+            return await self._whole(exchange, body, arrived, is_read)
+        service, memory, request = self._service, exchange.memory, exchange.request
+        data = exchange.data()
+        read = perf_counter_ns()
+        prepared = exchange.inference.prepared
+        await in_step()
+        if prepared.kernel.runs_inline:
+            outcome = service.execute_here(prepared, data, memory, request.stages)
+            await in_step()
+        else:
+            outcome = await service.execute(prepared, data, memory, request.body.hung_up, request.stages)
+        executed = perf_counter_ns()
+        return outcome, exchange.write(outcome), read - arrived, perf_counter_ns() - executed
+
+    async def _whole(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:
+        """By a worker, or here if all is on a GPU. Raises NotCompiled."""
+        service, memory, request = self._service, exchange.memory, exchange.request
         looked_at = perf_counter_ns()
 
         def work(ticket: Ticket[None]) -> _Done:
             began = perf_counter_ns()
             if not is_read:
-                at_once(exchange.read(body))
+                exchange.read(body)
             outcome, read = exchange.execute(ticket)
             executed = perf_counter_ns()
             answer = exchange.write(outcome)
@@ -310,13 +338,13 @@ class InferEndpoint:
 
         def work(_: Ticket[None]) -> dict[str, Buffer]:
             if not is_read:
-                at_once(exchange.read(body))
+                exchange.read(body)
             return {} if exchange.is_resident else exchange.data()
 
-        is_light = is_read and not exchange.wanted and exchange.inference.copied_bytes < OFFLOADED
+        is_light = is_read and exchange.is_light
         data = exchange.data() if is_light else await service.run(work, memory, hang_up, stages)
         if exchange.is_resident:
-            return await self._alone(exchange, body, arrived, True)
+            return await self._whole(exchange, body, arrived, True)
         read = perf_counter_ns()
         admitted: Ticket[None] = Ticket()
         waited = time_ns()

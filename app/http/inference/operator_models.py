@@ -37,6 +37,7 @@ class OperatorModel:
     def __init__(self, service: Service, operator: type[Operator]) -> None:
         self._service = service
         self._operator = operator
+        self._name = operator.name()
 
     async def judge(self, request: InferRequest, *, only_light: bool) -> JudgedInference:
         """As a dispatch with the same descriptor is judged."""
@@ -73,7 +74,7 @@ class OperatorModel:
         return metadata(self._operator, name)
 
     def observe(self, counts: InferenceCounts, ns: int, took: Took | None) -> None:
-        counts.observe(self._operator.name(), ns, took)
+        counts.observe(self._name, ns, took)
 
 
 def _broadcast(operator: type[Operator], shapes: Mapping[str, list[int]]) -> dict[str, dict[str, list[int]]]:

@@ -46,9 +46,11 @@ _MARK = secrets.token_hex(16)  # stands for an array that was cut out; no client
 
 @dataclass(slots=True)
 class Parts:
-    """A request's parts: where its numbers are in `body`, where its binary data begin, and the regions that it has."""
+    """A request's parts: its JSON without id and numbers, where these are in `body`, where its binary data begin, and
+    the regions that it has."""
 
     body: Body
+    structure: bytes
     arrays: Sequence[Span]
     binary: int
     id: str | None
@@ -136,7 +138,8 @@ class Inference:
     def data(self, parts: Parts, memory: MemoryShare) -> dict[str, Tensor]:
         """The tensors' data, if there is room for the outputs. Raises ContractError, Unreadable, LimitExceeded,
         MemoryExhausted."""
-        self.form.check(parts.regions)
+        if parts.regions:
+            self.form.check(parts.regions)
         return {name: source.data(parts, memory) for name, source in self.sources.items()}
 
 
@@ -149,51 +152,48 @@ class InferenceReader:
         self.cache: LastUsed[tuple[str, bytes], Inference] = LastUsed(most, most_bytes)
         self._doorkeeper = Doorkeeper(most)
 
-    async def read(
-        self,
-        name: str,
-        model: Model,
-        body: Body,
-        json_bytes: int,
-        memory: MemoryShare,
-        *,
-        only_light: bool = False,
-    ) -> tuple[Inference, Parts]:
-        """The request of which the first `json_bytes` are JSON.
+    def find(
+        self, name: str, body: Body, json_bytes: int, memory: MemoryShare, *, only_light: bool = False
+    ) -> tuple[Inference | None, Parts]:
+        """The parts of a request of which the first `json_bytes` are JSON, and what was made of one like it before.
 
-        Raises ContractError, Unreadable, LimitExceeded, RequestOver, and TooHeavy if it is not light and should be.
+        Raises Unreadable, LimitExceeded, RequestOver, and TooHeavy if it is not light and should be.
         """
         most = self._service.settings.max_structure_bytes
-        text = memoryview(body)[:json_bytes]
-        found = _ID.match(text)
+        found = _ID.match(body, 0, json_bytes)
         try:
             structure, arrays = _cut(
-                text, found.end() if found else 0, min(most, LIGHT) if only_light else most, memory
+                body, found.end() if found else 0, json_bytes, min(most, LIGHT) if only_light else most, memory
             )
         except LimitExceeded:
             if only_light and most > LIGHT:
                 raise TooHeavy from None
             raise
-        structure = b"{" + structure if found else structure
-        inference = self.cache.find([(name, structure)])
-        regions: Mapping[str, AnyRegion] = {}
-        if inference and inference.regions:
-            regions = self._regions.found(inference.regions)
-            if gpu_of(regions.values()) != inference.gpu:
-                inference = None  # these names have become others'
+        if found:
+            parts = Parts(body, b"{" + structure, arrays, json_bytes, found[1].decode(), {})
+        else:
+            parts = Parts(body, structure, arrays, json_bytes, None, {})
+        inference = self.cache.find([(name, parts.structure)])
         if inference is None:
-            await in_step()
-            inference, regions = await self._judge(name, model, structure, only_light=only_light)
-            if len(structure) <= LONGEST and self._doorkeeper.admits((name, structure)):
-                self.cache.add((name, structure), inference, len(structure))
-        given = len(body) - json_bytes
-        if given != inference.binary_bytes:
-            raise Unreadable(
-                f"Behind the JSON are {given} bytes; binary_data_size of the inputs asks for {inference.binary_bytes}."
-            )
-        if found and inference.id is not None:
-            raise Unreadable("The name 'id' stands twice in one object; give it once.")
-        return inference, Parts(body, arrays, json_bytes, found[1].decode() if found else inference.id, regions)
+            return None, parts
+        if inference.regions:
+            parts.regions = self._regions.found(inference.regions)
+            if gpu_of(parts.regions.values()) != inference.gpu:
+                return None, parts  # these names have become others'
+        _check(inference, parts)
+        return inference, parts
+
+    async def judge(self, name: str, model: Model, parts: Parts, *, only_light: bool = False) -> Inference:
+        """What is made of a request with these parts.
+
+        Raises ContractError, Unreadable, LimitExceeded, RequestOver, and TooHeavy if it is not light and should be.
+        """
+        inference, parts.regions = await self._judge(name, model, parts.structure, only_light=only_light)
+        key = name, parts.structure
+        if len(parts.structure) <= LONGEST and self._doorkeeper.admits(key):
+            self.cache.add(key, inference, len(parts.structure))
+        _check(inference, parts)
+        return inference
 
     async def _judge(
         self, name: str, model: Model, structure: bytes, *, only_light: bool
@@ -266,29 +266,42 @@ class InferenceReader:
         return inference, regions
 
 
-def _cut(text: Buffer, start: int, max_structure_bytes: int, memory: MemoryShare) -> tuple[bytes, list[Span]]:
-    """`text` from `start` on, with a mark in place of each array of numbers, and where these are, by mark."""
+def _check(inference: Inference, parts: Parts) -> None:
+    """Whether these are parts of such a request, whose id they have from now on. Raises Unreadable."""
+    given = len(parts.body) - parts.binary
+    if given != inference.binary_bytes:
+        raise Unreadable(
+            f"Behind the JSON are {given} bytes; binary_data_size of the inputs asks for {inference.binary_bytes}."
+        )
+    if inference.id is not None:
+        if parts.id is not None:
+            raise Unreadable("The name 'id' stands twice in one object; give it once.")
+        parts.id = inference.id
+
+
+def _cut(
+    body: Body, start: int, stop: int, max_structure_bytes: int, memory: MemoryShare
+) -> tuple[bytes, Sequence[Span]]:
+    """`body` from `start` to `stop`, with a mark in place of each array of numbers, and where these are, by mark."""
+    most = max_structure_bytes + 1  # what is beyond is numbers, or the structure too long
+    found = _DATA.search(body, start, min(stop, most))
     pieces: list[Piece] = []
     arrays: list[Span] = []
-    position = start
-    cut = 0
-    search: Search | None = None
-    while True:
-        most = min(len(text), max_structure_bytes + cut + 1)  # what is beyond is numbers, or the structure too long
-        found = _DATA.search(text, position, most)
-        if found is None:
-            break
-        position = found.end()
-        search = search or Search(text, memory)
-        stop = _after_array(text, position, search, memory)
-        if stop:
-            pieces += [text[start:position], b'"%b%d"' % (_MARK.encode(), len(arrays))]
-            arrays.append(Span(position, stop))
-            cut += stop - position
-            start = position = stop
-    if len(text) - cut > max_structure_bytes:
+    if found:
+        text = memoryview(body)[:stop]
+        search = Search(text, memory)
+        while found:
+            position = found.end()
+            end = _after_array(text, position, search, memory)
+            if end:
+                pieces += [text[start:position], b'"%b%d"' % (_MARK.encode(), len(arrays))]
+                arrays.append(Span(position, end))
+                most += end - position
+                start = position = end
+            found = _DATA.search(body, position, min(stop, most))
+    if stop > most - 1:
         raise too_long(max_structure_bytes)
-    pieces.append(text[start:])
+    pieces.append(body[start:stop])
     return b"".join(pieces), arrays
 
 
