@@ -124,7 +124,6 @@ def create_app(
         repository.close()
         if traces:
             traces.close()
-        metrics.flush()
         if access_log:
             access_log.flush()
 

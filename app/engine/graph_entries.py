@@ -78,7 +78,7 @@ class Entry:
 
     def infer(self, ns: int, took: Took | None) -> None:
         """Count an inference of so many nanoseconds, which failed if its parts `took` None. For one thread."""
-        count(self._times, self._place + 2, [(ns, took)])
+        count(self._times[self._place + 2 :], ns, took)
         if took is not None:
             self.count()
 

@@ -22,27 +22,21 @@ Took: TypeAlias = tuple[float, float, float, float]
 """Nanoseconds of the last four of the PARTS."""
 
 
-def count(numbers: Cells, start: int, inferences: Iterable[tuple[int, Took | None]]) -> None:
-    """Count inferences that have just ended in the numbers that begin at `start`: the nanoseconds of each, which failed
-    if its parts `took` None. For one thread."""
-    sums = [0.0] * NUMBERS
-    for ns, took in inferences:
-        if took is None:
-            sums[FAILURES] += 1.0
-            sums[_FAIL] += ns
-            continue
-        queue, given, infer, made = took
-        sums[SUCCESSES] += 1.0
-        sums[_SUCCESS] += ns
-        sums[_QUEUE] += queue
-        sums[_INPUT] += given
-        sums[_INFER] += infer
-        sums[_OUTPUT] += made
-    for place, each in enumerate(sums, start):
-        if each:
-            numbers[place] += each
-    if sums[SUCCESSES]:
-        numbers[start + LAST] = time() * 1000.0
+def count(numbers: Cells, ns: int, took: Took | None) -> None:
+    """Count an inference of so many nanoseconds, which failed if its parts `took` None. For one thread."""
+    if took is None:
+        numbers[FAILURES] += 1.0
+        numbers[_FAIL] += ns
+        return
+    numbers[SUCCESSES] += 1.0
+    numbers[LAST] = time() * 1000.0
+    numbers[_SUCCESS] += ns
+    queue, given, infer, made = took
+    if queue:
+        numbers[_QUEUE] += queue
+    numbers[_INPUT] += given
+    numbers[_INFER] += infer
+    numbers[_OUTPUT] += made
 
 
 def together(workers: Iterable[Sequence[float]]) -> tuple[float, ...]:

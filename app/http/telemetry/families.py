@@ -1,9 +1,7 @@
 """Families of series, as Prometheus has them: each worker counts in its own slot, and those of all are added up."""
 
 from bisect import bisect_left
-from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -67,11 +65,10 @@ class Histogram(Family):
         super().__init__(slot, name, help_text, labels, len(bounds) + 2)
         self._bounds = bounds
 
-    def observe(self, numbers: Cells, values: Sequence[float]) -> None:
-        """Count values in a series, of which these are the numbers."""
-        for bucket, count in Tally(map(partial(bisect_left, self._bounds), values)).items():
-            numbers[bucket] += count
-        numbers[-1] += sum(values)
+    def observe(self, numbers: Cells, value: float) -> None:
+        """Count a value in a series, of which these are the numbers."""
+        numbers[bisect_left(self._bounds, value)] += 1.0
+        numbers[-1] += value
 
     def bucket(self, value: float) -> int:
         """The number of the bucket that `value` falls into."""

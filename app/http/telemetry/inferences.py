@@ -1,6 +1,5 @@
 """What the inferences of the Open Inference Protocol took, and how many were run together, as families of series."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -17,21 +16,14 @@ class InferenceCounts(Family):
     def __init__(self, slot: Slot) -> None:
         text = "Time that inferences of the Open Inference Protocol took, and their parts did."
         super().__init__(slot, "dmlserve_inference_seconds", text, ["operator", "part"], NUMBERS)
-        self._noted: defaultdict[str, list[tuple[int, Took | None]]] = defaultdict(list)
 
     def expect(self, operator: str) -> None:
         """Show its series, at 0, before the first inference. For any thread."""
         self.numbers[operator,]
 
     def observe(self, operator: str, ns: int, took: Took | None) -> None:
-        """Note an inference of so many nanoseconds, which failed if its parts `took` None."""
-        self._noted[operator].append((ns, took))
-
-    def flush(self) -> None:
-        """Count what was noted."""
-        for operator, inferences in self._noted.items():
-            inference_counts.count(self.numbers[operator,], 0, inferences)
-        self._noted.clear()
+        """Count an inference of so many nanoseconds, which failed if its parts `took` None."""
+        inference_counts.count(self.numbers[operator,], ns, took)
 
     def metric(self, series: Series) -> Metric:
         """What is to be shown of `series`."""

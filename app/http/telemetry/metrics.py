@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from time import monotonic, process_time, time
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Info, generate_latest
@@ -167,10 +168,8 @@ class Metrics:
     """What worker `number` counts, and the metrics of all together.
 
     Only the event loop's thread counts, so that no lock is needed: prometheus_client's own counters and histograms,
-    which have one each, cost a small dispatch a tenth of its time. It does write the text. What comes with each request
-    is noted first, and counted, with what others have noted, when that is to be flushed: one by one it would take a
-    small dispatch a tenth of its time, too. What is counted is in the slots at once: if a worker is killed, what it
-    counted stays, and the next one with its number goes on counting.
+    which have one each, cost a small dispatch a tenth of its time. It does write the text. What is counted is in the
+    slots at once: if a worker is killed, what it counted stays, and the next one with its number goes on counting.
     Any thread may say what will be counted: a rate over a series does not see the first one if it makes the series.
     """
 
@@ -189,40 +188,26 @@ class Metrics:
         self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + 3 * len(CACHES) + 2 * len(COMPILERS))
         self._cpu_told = 0.0
         self.gpus = Gpus(service.placement.gpus)
-        self._requests: defaultdict[tuple[str, str, int], list[tuple[float, int, int]]] = defaultdict(list)
-        self._dispatches: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+        # To look all of them up for each request would take longer than to count it.
+        self._requests = lru_cache(1024)(self._counts.of_requests)
+        self._dispatches = lru_cache(1024)(self._counts.of_dispatches)
 
     def expect_requests(self, route: str, method: str) -> None:
         """Show the series of those that are answered with 200, at 0, before the first one. For any thread."""
-        self._counts.of_requests(route, method, 200)
+        self._requests(route, method, 200)
 
     def expect_dispatches(self, operator: str, device: str) -> None:
         """The same of dispatches."""
-        self._counts.of_dispatches(operator, device)
-
-    def flush(self) -> None:
-        """Count what was noted."""
-        counts = self._counts
-        for kind, requests in self._requests.items():
-            count, durations, request_bytes, response_bytes = counts.of_requests(*kind)
-            seconds, received, sent = zip(*requests, strict=True)
-            count[0] += len(requests)
-            counts.request_seconds.observe(durations, seconds)
-            counts.request_bytes.observe(request_bytes, received)
-            counts.response_bytes.observe(response_bytes, sent)
-        self._requests.clear()
-        for ran, dispatches in self._dispatches.items():
-            count, queue_seconds, compute_seconds = counts.of_dispatches(*ran)
-            queued, computed = zip(*dispatches, strict=True)
-            count[0] += len(dispatches)
-            counts.queue_seconds.observe(queue_seconds, queued)
-            counts.compute_seconds.observe(compute_seconds, computed)
-        self._dispatches.clear()
-        counts.inferences.flush()
+        self._dispatches(operator, device)
 
     def requested(self, route: str, method: str, status: int, received: int, sent: int, seconds: float) -> None:
-        """Note an answered request. `route` is a path's template, `received` and `sent` are bytes."""
-        self._requests[route, method, status].append((seconds, received, sent))
+        """Count an answered request. `route` is a path's template, `received` and `sent` are bytes."""
+        counts = self._counts
+        count, durations, request_bytes, response_bytes = self._requests(route, method, status)
+        count[0] += 1.0
+        counts.request_seconds.observe(durations, seconds)
+        counts.request_bytes.observe(request_bytes, received)
+        counts.response_bytes.observe(response_bytes, sent)
 
     def refused(self, reason: str) -> None:
         """Count a request that was refused."""
@@ -235,9 +220,13 @@ class Metrics:
         self._counts.key_sent.numbers[(name,)][0] += sent
 
     def dispatched(self, prepared: Prepared, outcome: Outcome) -> None:
-        """Note a dispatch."""
+        """Count a dispatch."""
         ran = outcome.ran
-        self._dispatches[prepared.name, ran.device].append((outcome.queue_seconds, outcome.compute_seconds))
+        counts = self._counts
+        count, queue_seconds, compute_seconds = self._dispatches(prepared.name, ran.device)
+        count[0] += 1.0
+        counts.queue_seconds.observe(queue_seconds, outcome.queue_seconds)
+        counts.compute_seconds.observe(compute_seconds, outcome.compute_seconds)
         if ran.failed and ran.cause:
             self._counts.fallbacks.numbers[ran.failed, ran.cause][0] += 1.0
 
@@ -258,7 +247,6 @@ class Metrics:
 
     def inferences_of_all(self) -> tuple[Series, Series]:
         """Those of all workers, and their batches."""
-        self.flush()
         series = self._series()
         return series[self.inferences.name], series[self.batches.name]
 
@@ -309,7 +297,6 @@ class Metrics:
         return text
 
     def _tell(self) -> None:
-        self.flush()
         self._gauges[0] = monotonic()
         used = process_time()
         self._counts.cpu_seconds.numbers[()][0] += used - self._cpu_told  # to that of the process before this one

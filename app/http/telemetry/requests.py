@@ -1,6 +1,5 @@
 """What is noted of each request: an id, a line in the log, metrics."""
 
-import asyncio
 import logging
 import re
 from collections.abc import Callable
@@ -17,10 +16,6 @@ from app.http.telemetry.tracing import Parent, Tracing
 
 log = logging.getLogger("app.http")
 
-_SECONDS = 0.003
-"""What is noted is counted and written down together so often: one after another that is quicker than each between two
-dispatches, as long as the processor's caches still have it."""
-
 _FIELD = REQUEST_ID.lower().encode()
 _ACCEPTED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -30,9 +25,6 @@ def observing(
 ) -> Handler:
     """Middleware around everything else. Where `handler` raises, it answers with a problem: what is not EXPECTED is a
     500, once, and the log says why."""
-
-    is_due = False
-    """Whether what was noted will be flushed."""
 
     async def handle(request: Request) -> Reply:
         started = perf_counter()
@@ -71,7 +63,6 @@ def observing(
         note(request, status, length, perf_counter() - started, parent)
 
     def note(request: Request, status: int, sent: int, seconds: float, parent: Parent | None) -> None:
-        nonlocal is_due
         received = request.body.received
         traced = None
         if tracing and request.stages is not None:
@@ -95,17 +86,6 @@ def observing(
                 known = traced or parent
                 trace = known.trace_id if known else None, traced.span_id if traced else None
             access_log.add(request, status, seconds, received, sent, operator, device, trace)
-        if not is_due:
-            is_due = True
-            asyncio.get_running_loop().call_later(_SECONDS, flush)
-
-    def flush() -> None:
-        """Count and write down what was noted."""
-        nonlocal is_due
-        is_due = False
-        metrics.flush()
-        if access_log:
-            access_log.flush()
 
     return handle
 
