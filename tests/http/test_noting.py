@@ -243,28 +243,38 @@ def test_one_that_is_not_traced_where_others_are(parent: Parent | None) -> None:
     asyncio.run(main())
 
 
-def test_what_is_noted_is_flushed_together_in_a_moment() -> None:
-    async def main() -> None:
-        noting = Noted()
-        handle = observing(found, noting, noting)  # type: ignore[arg-type]
-        for _ in range(2):
-            (await handle(request_of())).sent()
-        assert [name for name, *_ in noting.counted] == ["requested", "requested"]
-        await asyncio.sleep(0.05)
-        assert noting.counted[2:] == [("flush",), ("flush",)], "metrics and log, once each"
-        (await handle(request_of())).sent()
-        await asyncio.sleep(0.05)
-        assert [name for name, *_ in noting.counted[4:]] == ["requested", "flush", "flush"]
-
-    asyncio.run(main())
-
-
-def written(log: AccessLog, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Its lines, one of which says when."""
+def written(monkeypatch: pytest.MonkeyPatch, log: AccessLog, *answered: tuple[Any, ...]) -> list[str]:
+    """The lines of what was answered."""
     lines: list[bytes] = []
     monkeypatch.setattr(logs, "write", lines.append)
-    log.flush()
+
+    async def main() -> None:
+        for each in answered:
+            log.add(*each)
+        log.flush()
+
+    asyncio.run(main())
     return b"".join(lines).decode().splitlines()
+
+
+def test_lines_of_one_moment_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[bytes] = []
+    monkeypatch.setattr(logs, "write", lines.append)
+
+    async def main() -> None:
+        log = AccessLog(as_json=True)
+        for method in ("PUT", "GET", "POST"):
+            log.add(request_of(method=method), 200, 0.0, 1, 2, None, None, ())
+            assert lines == []
+        await asyncio.sleep(0.05)
+        (together,) = lines
+        assert [json.loads(line)["method"] for line in together.splitlines()] == ["PUT", "GET", "POST"]
+        log.add(request_of(), 404, 0.0, 1, 2, None, None, ())
+        await asyncio.sleep(0.05)
+        assert len(lines) == 2
+        assert b"POST /a%20b 404" in lines[1]
+
+    asyncio.run(main())
 
 
 @pytest.fixture
@@ -295,10 +305,9 @@ def test_a_line_has_all_facts_in_their_order(monkeypatch: pytest.MonkeyPatch, th
     log = AccessLog(as_json=True)
     request = request_of()
     request.id = "1f0e"
-    log.add(request, 200, 0.0123456, 11, 5, None, None, ())
-    (line,) = written(log, monkeypatch)
+    (line,) = written(monkeypatch, log, (request, 200, 0.0123456, 11, 5, None, None, ()))
     assert list(json.loads(line).items()) == list(LINE.items())
-    assert written(log, monkeypatch) == []
+    assert written(monkeypatch, log) == []
 
 
 def test_what_differs_is_told_of_each(monkeypatch: pytest.MonkeyPatch, then: None) -> None:
@@ -306,12 +315,14 @@ def test_what_differs_is_told_of_each(monkeypatch: pytest.MonkeyPatch, then: Non
     log = AccessLog(as_json=True)
     request = request_of(client=None)
     request.id, request.key = '"\\%s{}', "mine"
-    log.add(request, 200, 0.0, 1, 2, "CELU", "numpy", (TRACE, None))
-    log.add(request, 200, 3.0, 4, 5, "CELU", "numpy", (None, SPAN))
     other = request_of(client=("::1", 7), method="PUT")
     other.id = "%"
-    log.add(other, 404, 1e-6, 0, 1 << 40, "CELU", "cuda:0", ())
-    first, second, third = map(json.loads, written(log, monkeypatch))
+    answered: list[tuple[Any, ...]] = [
+        (request, 200, 0.0, 1, 2, "CELU", "numpy", (TRACE, None)),
+        (request, 200, 3.0, 4, 5, "CELU", "numpy", (None, SPAN)),
+        (other, 404, 1e-6, 0, 1 << 40, "CELU", "cuda:0", ()),
+    ]
+    first, second, third = map(json.loads, written(monkeypatch, log, *answered))
     same = {"request_id": '"\\%s{}', "client": None, "key": "mine", "operator": "CELU", "device": "numpy"}
     sizes = {"seconds": 0.0, "request_bytes": 1, "response_bytes": 2}
     assert first == LINE | same | sizes | {"trace_id": TRACE, "span_id": None}
@@ -328,8 +339,7 @@ def test_long_paths_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     for length, remembered in ((513, 0), (512, 1), (513, 1)):
         request = request_of()
         request.raw_path = b"/".ljust(length, b"l")
-        log.add(request, 200, 0.0, 1, 2, None, None, ())
-        (line,) = written(log, monkeypatch)
+        (line,) = written(monkeypatch, log, (request, 200, 0.0, 1, 2, None, None, ()))
         assert request.raw_path.decode() in json.loads(line)["message"]
         assert access_logs._json_form.cache_info().currsize - before == remembered
 
@@ -342,6 +352,5 @@ def test_text_says_what_people_look_for(operator: str | None, told: str, monkeyp
     log = AccessLog(as_json=False)
     request = request_of()
     request.id = "1f0e"
-    log.add(request, 200, 0.01234, 11, 5, operator, "numpy", ())
-    (line,) = written(log, monkeypatch)
+    (line,) = written(monkeypatch, log, (request, 200, 0.01234, 11, 5, operator, "numpy", ()))
     assert line.endswith(f"app.request: POST /a%20b 200 in 12.34 ms{told}, id 1f0e")

@@ -73,6 +73,8 @@ class Framing:
         """Whether a request has begun whose header is not complete."""
         self._url = b""
         self._fields: list[tuple[bytes, bytes]] = []
+        self._headers: dict[bytes, bytes] = {}
+        """The same by name, as long as none has come twice."""
         self._is_upgrade = False
         # The parser keeps an unfinished field to itself. What it holds is bounded by counting the bytes of all reads
         # since the last one that brought a header to its end or a piece of a body.
@@ -81,8 +83,6 @@ class Framing:
         self._header_reads = 0
         """Bytes of the reads that brought the header: it has no more."""
         self._progress = False
-        self._known: tuple[list[tuple[bytes, bytes]], str, tuple[Headers, int]] | None = None
-        """The last header's fields and version, and what `_check` made of them."""
         self._parser = self._new_parser()
         self._raised: Exception | None = None
         """By what the parser calls. Its own error has this as context only where no other error is being handled. Each
@@ -120,13 +120,15 @@ class Framing:
         self._header_reads = self._read_bytes
         self._is_upgrade = False
         self._url = b""
-        self._fields = []
+        self._fields, self._headers = [], {}
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name.lower(), value))
+        name = name.lower()
+        self._fields.append((name, value))
+        self._headers[name] = value
 
     def on_headers_complete(self) -> None:
         try:
@@ -170,7 +172,7 @@ class Framing:
 
     def on_chunk_header(self) -> None:
         # The parser reports trailer fields as header fields. RFC 9110, 6.5.1: they may be discarded.
-        self._fields = []
+        self._fields, self._headers = [], {}
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
@@ -205,11 +207,13 @@ class Framing:
             size = len(self._url) + sum(len(name) + len(value) + len(": \r\n") for name, value in fields)
             if size > self._max_header_bytes:
                 raise self._header_too_large()
-        if self._known and self._known[0] == fields and self._known[1] == version:
-            return self._known[2]
         if version not in ("1.1", "1.0"):
             raise RequestError(505, f"HTTP version {version} is not supported on this connection; use HTTP/1.1.")
-        headers = by_name(fields)
+        headers: Headers = self._headers
+        hosts = 1 if b"host" in headers else 0
+        if len(headers) < len(fields):  # some field came several times
+            headers = by_name(fields)
+            hosts = sum(name == b"host" for name, _ in fields)
         length = int(headers.get(b"content-length", 0))  # once and not beside chunked: the parser has seen to it
         coding = headers.get(b"transfer-encoding")
         if coding is not None:
@@ -222,14 +226,9 @@ class Framing:
                     501, 'The only transfer coding supported is "chunked"; send the body without any other.'
                 )
             length = -1
-        hosts = int(b"host" in headers)
-        if len(headers) < len(fields):  # some field came several times
-            hosts = sum(name == b"host" for name, _ in fields)
         if hosts != 1 and (hosts or version == "1.1"):
             raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
-        found = headers, length
-        self._known = [*fields], version, found  # a list of its own: that one is the request's from now on
-        return found
+        return headers, length
 
     def _header_too_large(self) -> RequestError:
         return RequestError(
