@@ -23,6 +23,7 @@ class Sender:
 
     __slots__ = (
         "_groups",
+        "_is_closing",
         "_is_entered",
         "_is_paused",
         "_lent",
@@ -57,6 +58,7 @@ class Sender:
         self._path = ""
         self._lent: Sending | None = None
         self._is_paused = False
+        self._is_closing = False
         self._is_entered = False  # with `transfers`
 
     def is_free(self) -> bool:
@@ -78,6 +80,11 @@ class Sender:
         if self._lent is not None:
             self._lent.is_over = True
 
+    def close(self) -> None:
+        """All is handed over. Little enough of it may wait that nobody was told to pause, and yet for ever."""
+        self._is_closing = True
+        self._watch.start()
+
     def stop(self) -> None:
         """The connection is over."""
         self.cut()
@@ -92,7 +99,8 @@ class Sender:
     def resume(self) -> None:
         """It has taken nearly all; `go_on` is called in a turn of its own."""
         self._is_paused = False
-        self._watch.stop()
+        if not self._is_closing:
+            self._watch.stop()
 
     def go_on(self) -> None:
         """Hand over more of the answer, as long as the client keeps up."""
