@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from app.codecs.codec import Piece
 from app.http.server.transfers import LENT, Sending, Transfers, split
-from app.http.server.watches import SendWatch
+from app.http.server.watches import FarewellWatch, SendWatch
 
 log = logging.getLogger("app.http")
 
@@ -22,6 +22,7 @@ class Sender:
     """Hands one answer after another to the transport, or to a thread, and waits for clients that do not read."""
 
     __slots__ = (
+        "_farewell",
         "_groups",
         "_is_closing",
         "_is_entered",
@@ -50,7 +51,9 @@ class Sender:
         self._transport = transport
         self._loop = loop
         self._transfers = transfers
-        self._most = AT_ONCE if transport.get_extra_info("sslcontext") is None else ENCRYPTED
+        encrypts = transport.get_extra_info("sslcontext") is not None
+        self._most = ENCRYPTED if encrypts else AT_ONCE
+        self._farewell = FarewellWatch(transport, loop) if encrypts else None
         self._sent = sent
         self._watch = SendWatch(transport, loop, seconds)
         self._groups: Iterator[list[Piece]] | None = None  # of the answer that is being sent
@@ -84,11 +87,15 @@ class Sender:
         """All is handed over. Little enough of it may wait that nobody was told to pause, and yet for ever."""
         self._is_closing = True
         self._watch.start()
+        if self._farewell:
+            self._farewell.start()
 
     def stop(self) -> None:
         """The connection is over."""
         self.cut()
         self._watch.stop()
+        if self._farewell:
+            self._farewell.stop()
         self._is_paused = False
 
     def pause(self) -> None:
