@@ -116,7 +116,13 @@ def create_app(
         gc.freeze()
         devices = ", ".join(device.info().description for device in service.devices.values())
         log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, keys or "none")
-        yield
+        try:
+            yield
+        except asyncio.CancelledError:
+            log.warning("The service was told twice to end: it does so at once, and what still ran is cut off")
+            if access_log:
+                access_log.flush()
+            return
         for task in tasks:
             task.cancel()
         metrics.gpus.close()

@@ -163,7 +163,11 @@ class One:
         self.answers: dict[str, asyncio.Future[None]] = {}
         loop: Any = self.clock
         self.options: list[tuple[Any, ...]] = []
-        lent = SimpleNamespace(family=socket.AF_INET, setsockopt=lambda *given: self.options.append(given))
+        lent = SimpleNamespace(
+            family=socket.AF_INET,
+            setsockopt=lambda *given: self.options.append(given),
+            getsockopt=lambda *_: b"\1",  # the client is there
+        )
         self.transport = Transport(encrypts, peername=client, sockname=("127.0.0.1", 80), socket=lent)
         self.limits = limits or Limits()
         self.ends = Turn()
@@ -1181,6 +1185,7 @@ class TestAnswers:
             written = await one.turn()
             assert written.count(CLOSE) == 1
             assert one.transport.events == ["close"]
+            one.connection.connection_lost(None)
             assert one.clock.timers == []
             assert len(one.sent) == len(one.paths) == 1
 
@@ -1316,6 +1321,43 @@ class TestAnswers:
             assert one.transport.events == []
             one.clock.pass_by(0.1 * KEEP_ALIVE)
             assert one.transport.events == ["close"]
+
+        run(main)
+
+    @pytest.mark.parametrize("why", ["last", "idle", "half-closed", "wholly asked", "refused", "no request"])
+    def test_who_does_not_take_what_is_left_is_cut_off(self, why: str) -> None:
+        """It may be too little for anybody to have been told to pause, and a closed connection waits for it."""
+
+        async def main() -> None:
+            one = One()
+            if why == "no request":
+                one.clock.pass_by(one.limits.header_seconds)
+            elif why == "refused":
+                one.receive(get("/a") + b"fault\r\n\r\n")
+            elif why == "half-closed":
+                one.receive(get("/wait"))
+                one.connection.eof_received()
+                await one.answer("/wait")
+            else:
+                one.receive(get("/last" if why == "last" else "/a"))
+            await one.turn()
+            if why == "idle":
+                one.clock.pass_by(KEEP_ALIVE)
+            if why == "refused":
+                one.clock.pass_by(LINGER_SECONDS)
+            if why == "wholly asked":
+                assert not one.connection.eof_received()
+                one.transport.close()  # as event loops do then
+            assert one.transport.events[-1] == "close"
+            one.connection.pause_writing()
+            one.connection.resume_writing()  # a part of it is taken
+            await one.turn()
+            one.clock.pass_by(0.9 * one.limits.send_seconds)
+            assert one.transport.events[-1] == "close"
+            one.clock.pass_by(0.1 * one.limits.send_seconds)
+            assert one.transport.events[-1] == "abort"
+            one.connection.connection_lost(None)
+            assert one.clock.timers == []
 
         run(main)
 

@@ -106,6 +106,20 @@ def test_the_drain_ends(start_server: ServerFactory) -> None:
     assert time.monotonic() - began >= 0.5
 
 
+def test_who_says_so_twice_has_it_end_at_once(start_server: ServerFactory) -> None:
+    """Which is an order, and no fault: a sentence in the log instead of a traceback, behind the lines of requests."""
+    running = start_server("--drain-seconds", "1000")
+    with httpx.Client(base_url=running.url) as client:
+        drain(running, client)
+        client.get("/v1/last")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(SECONDS) == 0
+    log = running.log.read_text()
+    assert "Traceback" not in log
+    assert log.count("told twice to end") == 1
+    assert "/v1/last" in log
+
+
 def test_a_signal_is_waited_for_however_long() -> None:
     """What a setting may say in seconds the system may not be able to count in milliseconds."""
     with Signals() as signals:

@@ -1,6 +1,7 @@
 """HTTPS: the same service behind TLS, and a certificate that is renewed while it serves."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ import pytest
 from app.http.server import tls
 from app.http.server.sender import Sender
 from app.http.server.tls import Certificate, Handshakes, certificate_of
+from app.http.server.watches import FAREWELL_SECONDS
 from app.settings import Settings, Unusable
 from tests.conftest import ASYNCIO_LOOP, SERVER, RunningServer, ours_only, running_server
 from tests.http.load import wait_until
@@ -195,6 +197,47 @@ def test_clients_that_hang_up_are_noticed(secure: RunningServer, folder: Path, s
     assert secure_client.get("/health/live").status_code == 200
     assert "Traceback" not in secure.log.read_text()
     assert "returning true from eof_received" not in secure.log.read_text()
+
+
+def ask_for_the_last_time(secure: RunningServer, folder: Path, message: dict[str, Any]) -> ssl.SSLSocket:
+    """By a client whose system takes some 64 KiB of the answer."""
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    raw.settimeout(20)
+    raw.connect(("127.0.0.1", secure.port))
+    wrapped = trusting(folder, "first").wrap_socket(raw, server_hostname="localhost")
+    body = json.dumps(as_json(message)).encode()
+    wrapped.sendall(header(JSON, length(len(body)), b"Connection: close") + body)
+    return wrapped
+
+
+def test_the_last_answer_may_be_taken_as_slowly_as_any(secure: RunningServer, folder: Path) -> None:
+    """Of some of these the system has not all when everything is handed over, which ends the connection."""
+    sizes = range(300_000, 1_000_001, 100_000)
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for size in sizes:
+            message = request(CELU, {"InputTensor": np.zeros(3 * size // 16, np.float32)})
+            clients.append(stack.enter_context(ask_for_the_last_time(secure, folder, message)))
+        time.sleep(1.5 * FAREWELL_SECONDS)
+        for size, client in zip(sizes, clients, strict=True):
+            received = b""
+            while piece := client.recv(1 << 20):
+                received += piece
+            head, _, body = received.partition(b"\r\n\r\n")
+            assert b"\r\nconnection: close" in head
+            assert len(json.loads(body)["outputs"]["OutputTensor"]["data"]) == size
+
+
+def test_who_has_it_is_not_waited_for(secure: RunningServer, folder: Path) -> None:
+    """Nor does the connection stay if the client takes no notice of its end."""
+    with ask_for_the_last_time(secure, folder, SMALL) as client:
+        begun = time.monotonic()
+        with socket.socket(fileno=os.dup(client.fileno())) as raw:
+            raw.settimeout(20)
+            while raw.recv(1 << 16):  # encrypted, up to the end of the connection itself
+                pass
+    assert 0.5 * FAREWELL_SECONDS < time.monotonic() - begun < 5 * FAREWELL_SECONDS
 
 
 def common_name(secure: RunningServer, folder: Path) -> str:

@@ -208,6 +208,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The client sends no more. Whether the connection stays open for the answers that it still waits for."""
+        stays = self._waits_for_answers()
+        if not stays:
+            self._sender.close()
+        return stays
+
+    def _waits_for_answers(self) -> bool:
         if not self.transport.can_write_eof():  # TLS, to which the end of one direction is that of both
             while self._is_ready:  # it may have come in one read with the requests before it
                 self.step()
@@ -454,7 +460,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queue.popleft()
         self._state.total_requests += 1
         if not exchange.keep_alive:
-            self.transport.close()
+            self._close()
             return
         if self._reader.is_held and (self._newest is None or not self._newest.is_full()):
             self.want()
@@ -469,7 +475,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answer_and_close(self._last_answer)
         elif self._is_half_closed:  # what is not whole will never be
             self.send_waiting()
-            self.transport.close()
+            self._close()
         elif self._is_ending:
             self.shutdown()
         else:
@@ -483,7 +489,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_idle():
             left = self._rests_since + self._keep_alive_seconds - self.loop.time()
             if left <= 0:
-                self.transport.close()
+                self._close()
             else:
                 self._idle_deadline.start(left)
 
@@ -536,7 +542,7 @@ class Connection(asyncio.BufferedProtocol):
                 )
             )
         else:
-            self.transport.close()  # there is no request that an answer could belong to
+            self._close()  # there is no request that an answer could belong to
 
     # Refusal
 
@@ -578,11 +584,17 @@ class Connection(asyncio.BufferedProtocol):
         """
         self.send_waiting()
         if not self.transport.can_write_eof():  # TLS
-            self.transport.close()
+            self._close()
             return
         self.transport.write_eof()
         self.want()
-        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+        self.loop.call_later(LINGER_SECONDS, self._close)
+
+    def _close(self) -> None:
+        """Once the client has taken what is left for it, for which it has as long as for any answer."""
+        if not self.transport.is_closing():
+            self._sender.close()
+            self.transport.close()
 
 
 def connections(handler: Handler, limits: Limits, transfers: Transfers | None = None) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from app.codecs.codec import Piece
 from app.http.server.transfers import LENT, Sending, Transfers, split
-from app.http.server.watches import SendWatch
+from app.http.server.watches import FarewellWatch, SendWatch
 
 log = logging.getLogger("app.http")
 
@@ -22,7 +22,9 @@ class Sender:
     """Hands one answer after another to the transport, or to a thread, and waits for clients that do not read."""
 
     __slots__ = (
+        "_farewell",
         "_groups",
+        "_is_closing",
         "_is_entered",
         "_is_paused",
         "_lent",
@@ -49,7 +51,9 @@ class Sender:
         self._transport = transport
         self._loop = loop
         self._transfers = transfers
-        self._most = AT_ONCE if transport.get_extra_info("sslcontext") is None else ENCRYPTED
+        encrypts = transport.get_extra_info("sslcontext") is not None
+        self._most = ENCRYPTED if encrypts else AT_ONCE
+        self._farewell = FarewellWatch(transport, loop) if encrypts else None
         self._sent = sent
         self._watch = SendWatch(transport, loop, seconds)
         self._groups: Iterator[list[Piece]] | None = None  # of the answer that is being sent
@@ -57,6 +61,7 @@ class Sender:
         self._path = ""
         self._lent: Sending | None = None
         self._is_paused = False
+        self._is_closing = False
         self._is_entered = False  # with `transfers`
 
     def is_free(self) -> bool:
@@ -78,10 +83,19 @@ class Sender:
         if self._lent is not None:
             self._lent.is_over = True
 
+    def close(self) -> None:
+        """All is handed over. Little enough of it may wait that nobody was told to pause, and yet for ever."""
+        self._is_closing = True
+        self._watch.start()
+        if self._farewell:
+            self._farewell.start()
+
     def stop(self) -> None:
         """The connection is over."""
         self.cut()
         self._watch.stop()
+        if self._farewell:
+            self._farewell.stop()
         self._is_paused = False
 
     def pause(self) -> None:
@@ -92,7 +106,8 @@ class Sender:
     def resume(self) -> None:
         """It has taken nearly all; `go_on` is called in a turn of its own."""
         self._is_paused = False
-        self._watch.stop()
+        if not self._is_closing:
+            self._watch.stop()
 
     def go_on(self) -> None:
         """Hand over more of the answer, as long as the client keeps up."""

@@ -16,6 +16,9 @@ HANDSHAKES = 256
 _ACCEPTED = 4
 """Connections accepted in one turn of the event loop."""
 
+_CLOSING_SECONDS = 3600.0
+"""Event loops' own limit for the end of a connection, its last answer among it. That of its sender is sooner."""
+
 _REST_SECONDS = 1.0
 """How long nobody is accepted where the system has no descriptor left."""
 
@@ -48,7 +51,7 @@ class Handshakes:
                 accepted,
                 ssl=self._context,
                 ssl_handshake_timeout=self._seconds,
-                ssl_shutdown_timeout=1.0,
+                ssl_shutdown_timeout=_CLOSING_SECONDS,
             )
         except OSError as error:  # of ssl, too
             log.debug("No TLS with a client: %s", error)

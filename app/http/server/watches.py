@@ -1,9 +1,12 @@
 """Timers of a connection: for clients that do not read, and for those that may be gone."""
 
 import asyncio
+import fcntl
 import logging
 import select
 import socket
+import sys
+import termios
 from collections.abc import Callable
 
 log = logging.getLogger("app.http")
@@ -16,6 +19,9 @@ HALF_CLOSED_SECONDS = 1.0
 
 _GONE_SECONDS = 0.1
 """How often to look then, in seconds."""
+
+FAREWELL_SECONDS = 1.0
+"""How long a client of TLS that has its answer may leave it open whether it has noticed the end."""
 
 _TCP_CLOSE = 7  # of Linux' tcp_info: the other side has reset the connection
 
@@ -75,6 +81,28 @@ class SendWatch:
             self.start()
 
 
+class FarewellWatch:
+    """Cuts off a client of TLS that has all that was sent to it and does not close the connection in its turn."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._deadline = Deadline(loop, self._look)
+
+    def start(self) -> None:
+        """The connection is being closed."""
+        self._deadline.start(FAREWELL_SECONDS)
+
+    def stop(self) -> None:
+        """It is."""
+        self._deadline.stop()
+
+    def _look(self) -> None:
+        if _has_all(self._transport.get_extra_info("socket")):
+            self._transport.abort()
+        else:
+            self.start()  # SendWatch has the other end of it
+
+
 class HangUpWatch:
     """Finds out whether a client that sends no more is still there, and cuts it off if not.
 
@@ -117,3 +145,9 @@ def _has_gone(connected: socket.socket) -> bool:
         asked.register(connected.fileno(), 0)
         return bool(asked.poll(0))  # the other side is closed for both directions, at once and without a probe
     return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
+
+
+def _has_all(connected: socket.socket) -> bool:
+    """Whether the system of the other side has all that was sent; nothing waits in this process then, either."""
+    waiting = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(waiting, sys.byteorder) == 0
