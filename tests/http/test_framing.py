@@ -17,6 +17,7 @@ class Received:
         self.lengths: list[int] = []
         self.keep_alive: list[bool] = []
         self.bodies: list[bytes] = []
+        self.queries: list[bytes] = []
         self.ended = 0
 
     def begin(
@@ -31,6 +32,7 @@ class Received:
         length: int,
         keep_alive: bool,
     ) -> None:
+        self.queries.append(query)
         self.headers.append(headers)
         self.fields.append(fields)
         self.lengths.append(length)
@@ -109,6 +111,20 @@ def test_as_many_fields_and_bytes_as_may(framing: Framing, received: Received) -
     with pytest.raises(RequestError, match="larger than 2048 bytes") as refusal:
         framing.feed(request(HOST + length + b"A: " + b"a" * (rest + 1) + b"\r\n", body=body))
     assert refusal.value.status == 431
+
+
+def test_an_unfinished_header_is_as_long_as_one_may_be(framing: Framing) -> None:
+    begun = b"GET / HTTP/1.1\r\nA: "
+    framing.feed(begun)
+    framing.feed(b"a" * (2048 - len(begun)))
+    with pytest.raises(RequestError, match="larger than 2048 bytes"):
+        framing.feed(b"a")
+
+
+def test_what_has_no_query_has_an_empty_one(framing: Framing, received: Received) -> None:
+    for target in (b"/", b"/?", b"/?a=%20"):
+        framing.feed(b"GET %b HTTP/1.1\r\n%b\r\n" % (target, HOST))
+    assert received.queries == [b"", b"", b"a=%20"]
 
 
 def test_a_header_is_as_long_as_it_is_however_it_comes(received: Received) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import socket
 import threading
 import time
@@ -101,6 +102,47 @@ def test_no_client_keeps_a_thread(pair: Pair, moving: Moving, act: str) -> None:
     assert took < 50 * PAUSE_SECONDS
     assert bytes(work.buffer[: min(work.count, 1000)]) == DATA[: min(work.count, 1000)]
     assert lent.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+    if act in ("pauses", "ends"):
+        assert work.count == 1000, "what came before is counted"
+
+
+def test_a_client_that_trickles_is_left_at_its_first_pause(pair: Pair, moving: Moving) -> None:
+    client, lent = pair
+    is_over = threading.Event()
+    slow = threading.Thread(target=trickle, args=(client, is_over))
+    slow.start()
+    took = []
+    for _ in range(10):
+        started = time.monotonic()
+        assert moving.receive(lent.fileno(), memoryview(bytearray(SIZE))) < PROBE
+        took.append(time.monotonic() - started)
+    is_over.set()
+    slow.join()
+    assert min(took) < 3 * PAUSE_SECONDS
+
+
+def test_a_body_that_is_there_is_not_waited_for(pair: Pair, moving: Moving) -> None:
+    client, lent = pair
+    took = []
+    for _ in range(10):
+        client.sendall(DATA[:1000])
+        started = time.monotonic()
+        assert moving.receive(lent.fileno(), memoryview(bytearray(1000))) == 1000
+        took.append(time.monotonic() - started)
+    assert min(took) < PAUSE_SECONDS
+
+
+@pytest.mark.skipif(not hasattr(socket, "MSG_MORE"), reason="only Linux has it")
+def test_the_system_waits_for_more_only_where_there_is_more(pair: Pair, moving: Moving) -> None:
+    client, lent = pair
+    were_held = []
+    for _ in range(5):
+        assert moving.send(lent.fileno(), b"head", more=True) == 4
+        were_held.append(not select.select([client], [], [], 0)[0])  # for 0.2 s, which may pass on a busy machine
+        assert moving.send(lent.fileno(), b"tail", more=False) == 4
+        assert select.select([client], [], [], 0.1)[0]
+        assert client.recv(8, socket.MSG_WAITALL) == b"headtail"
+    assert any(were_held)
 
 
 def test_no_client_keeps_a_thread_by_bytes_that_are_few_and_many_times(moving: Moving) -> None:

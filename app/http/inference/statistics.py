@@ -32,7 +32,8 @@ def document(
         sums = {rows: [int(sum(of)) for of in zip(*numbers, strict=True)] for rows, numbers in batches.items()}
         together = {rows: numbers for rows, numbers in sums.items() if any(numbers)}  # others are only expected
         listed = [_batch(rows, numbers) for rows, numbers in sorted(together.items())]
-        # Each row is an inference, and each batch one execution; requests beyond the most rows are in no batch.
+        # Each row is an inference, and each batch one execution; requests beyond the most rows are in no batch. Those
+        # in batches are more than succeeded, if some are not answered yet, or never are: their clients hung up.
         alone = max(executed - sum(requests for _, requests, *_ in together.values()), 0)
         executed = alone + sum(executions for executions, *_ in together.values())
         inferred = alone + sum(rows * executions for rows, (executions, *_) in together.items())
