@@ -60,14 +60,24 @@ def framing(received: Received) -> Framing:
     return Framing(received, 2048, 20)
 
 
-def test_a_header_like_the_last_one_is_judged_no_second_time(framing: Framing, received: Received) -> None:
+def test_fields_are_each_requests_own(framing: Framing, received: Received) -> None:
     for value in (b"1", b"1", b"2", b"1"):
         framing.feed(request(HOST + b"A: " + value + b"\r\nContent-Length: 1\r\n", body=b"x"))
     first, second, other, again = received.headers
-    assert second is first
-    assert again == first == {b"host": b"a", b"a": b"1", b"content-length": b"1"}
+    assert second is not first
+    assert again == second == first == {b"host": b"a", b"a": b"1", b"content-length": b"1"}
     assert other == {b"host": b"a", b"a": b"2", b"content-length": b"1"}
     assert received.lengths == [1, 1, 1, 1]
+    framing.feed(request(HOST))
+    assert received.headers[-1] == {b"host": b"a"}
+
+
+def test_trailer_fields_are_none_of_the_header(framing: Framing, received: Received) -> None:
+    chunked = HOST + b"Transfer-Encoding: chunked\r\n"
+    framing.feed(request(chunked, body=b"1\r\nx\r\n0\r\nA: 1\r\nHost: b\r\n\r\n"))
+    framing.feed(request(HOST))
+    assert received.headers == [{b"host": b"a", b"transfer-encoding": b"chunked"}, {b"host": b"a"}]
+    assert received.fields[1] == [(b"host", b"a")]
 
 
 def test_what_becomes_of_a_request_changes_nothing_for_the_next_one(framing: Framing, received: Received) -> None:

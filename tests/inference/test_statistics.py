@@ -8,7 +8,7 @@ def counted(inferences: int) -> Counted:
     """So many that succeeded."""
     numbers = memoryview(bytearray(8 * NUMBERS)).cast("d")
     for _ in range(inferences):
-        count(numbers, 0, 10, (1, 2, 3, 4))
+        count(numbers, 10, (1, 2, 3, 4))
     return Counted.by([numbers])
 
 
