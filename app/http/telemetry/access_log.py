@@ -65,7 +65,7 @@ def _json_line(line: _Line) -> str:
     nanoseconds, kind, request_id, client, seconds, received, sent, trace = line
     form = _json_form(kind) if len(kind[1]) <= _LONGEST else _json_form.__wrapped__(kind)
     to_time, to_id, to_client, to_seconds, to_received, to_sent, end = form
-    time, shown = logs.utc(nanoseconds // 1_000_000), _quoted(client)
+    time, shown = logs.utc(nanoseconds // 1_000_000), _client(client)
     # By itself: to look for what is to be escaped takes as long as to write all numbers.
     name = f'"{request_id}"' if request_id.isalnum() else encode_basestring_ascii(request_id)
     ids = f',"trace_id":{_quoted(trace[0])},"span_id":{_quoted(trace[1])}' if trace else ""
@@ -79,19 +79,18 @@ def _json_line(line: _Line) -> str:
 def _json_form(kind: _Kind) -> list[str]:
     """What is between the values of a line that differ, before the ids of its trace."""
     method, _, path, status, key, operator, device = kind
-    facts: dict[str, Any] = {
-        "request_id": logs.HOLE,
-        "client": logs.HOLE,
-        "key": key or None,
-        "method": method,
-        "path": path,
-    }
-    facts |= {"status": status, "seconds": logs.HOLE, "request_bytes": logs.HOLE, "response_bytes": logs.HOLE}
+    facts: dict[str, Any] = {"request_id": logs.HOLE, "client": logs.HOLE, "key": key or None}
+    facts |= {"method": method, "path": path, "status": status}
+    facts |= dict.fromkeys(("seconds", "request_bytes", "response_bytes"), logs.HOLE)
     facts |= {"operator": operator, "device": device}
     return logs.json_form("app.request", _message(kind), facts)
 
 
 @lru_cache(_KINDS)
+def _client(address: str | None) -> str:
+    return _quoted(address)
+
+
 def _quoted(text: str | None) -> str:
     """As JSON has it."""
     return "null" if text is None else encode_basestring_ascii(text)
