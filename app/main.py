@@ -118,20 +118,18 @@ def create_app(
         log.info("dmlserve %s is ready on %s; API keys: %s", __version__, devices, keys or "none")
         try:
             yield
+            for task in tasks:
+                task.cancel()
+            metrics.gpus.close()
+            service.close()
+            repository.close()
+            if traces:
+                traces.close()
         except asyncio.CancelledError:
             log.warning("The service was told twice to end: it does so at once, and what still ran is cut off")
+        finally:
             if access_log:
                 access_log.flush()
-            return
-        for task in tasks:
-            task.cancel()
-        metrics.gpus.close()
-        service.close()
-        repository.close()
-        if traces:
-            traces.close()
-        if access_log:
-            access_log.flush()
 
     app = FastAPI(
         title="dmlserve",

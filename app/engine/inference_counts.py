@@ -32,8 +32,7 @@ def count(numbers: Cells, ns: int, took: Took | None) -> None:
     numbers[LAST] = time() * 1000.0
     numbers[_SUCCESS] += ns
     queue, given, infer, made = took
-    if queue:
-        numbers[_QUEUE] += queue
+    numbers[_QUEUE] += queue
     numbers[_INPUT] += given
     numbers[_INFER] += infer
     numbers[_OUTPUT] += made

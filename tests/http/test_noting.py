@@ -28,7 +28,7 @@ class Noted:
 
     def __init__(self) -> None:
         self.counted: list[tuple[Any, ...]] = []
-        self.lines: list[tuple[Any, ...]] = []
+        self.lines: list[tuple[bytes, dict[str, Any]]] = []
         self.traces: list[tuple[Any, ...]] = []
         self.is_traced = False
         self.parent: Parent | None = None
@@ -36,8 +36,8 @@ class Noted:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *given: self.counted.append((name, *given))
 
-    def add(self, request: Request, *told: Any) -> None:
-        self.lines.append(told)
+    def add(self, raw_path: bytes, facts: dict[str, Any]) -> None:
+        self.lines.append((raw_path, facts))
 
     def begin(self, request: Request) -> Parent | None:
         if self.is_traced:
@@ -82,7 +82,21 @@ def test_an_answer_is_noted_when_it_is_sent() -> None:
         ((name, *counted, seconds),) = noting.counted
         assert (name, counted) == ("requested", ["/{name}", "POST", 200, 11, 5])
         assert 0 < seconds < 10
-        assert noting.lines == [(200, seconds, 11, 5, None, None, ())]
+        ((raw_path, facts),) = noting.lines
+        assert raw_path == b"/a%20b"
+        assert 0 <= seconds - facts.pop("seconds") < 1e-6
+        assert facts == {
+            "request_id": request.id,
+            "client": "192.0.2.1",
+            "key": None,
+            "method": "POST",
+            "path": "/a b",
+            "status": 200,
+            "request_bytes": 11,
+            "response_bytes": 5,
+            "operator": None,
+            "device": None,
+        }
         assert reply.headers == [(b"x", b"y"), (b"x-request-id", request.id.encode())]
 
     asyncio.run(main())
@@ -108,7 +122,7 @@ def test_of_an_answer_to_head_no_byte_is_sent() -> None:
         noting, reply = await noted(request_of(method="HEAD"))
         reply.sent()
         assert noting.counted[0][:6] == ("requested", "/{name}", "HEAD", 200, 11, 0)
-        assert noting.lines[0][3] == 0
+        assert noting.lines[0][1]["response_bytes"] == 0
 
     asyncio.run(main())
 
@@ -163,7 +177,7 @@ def test_what_is_raised_is_a_problem(
         reply.sent()
         assert noting.counted[0][:4] == ("requested", "none", "POST", status)
         assert noting.counted[1] == ("refused", reason)
-        assert noting.counted[0][5] == reply.length == noting.lines[0][3] > 0
+        assert noting.counted[0][5] == reply.length == noting.lines[0][1]["response_bytes"] > 0
         return request.id
 
     id_ = asyncio.run(main())
@@ -203,8 +217,8 @@ def test_a_dispatch_is_counted_and_let_go() -> None:
             reply.sent()
             assert noting.counted[1] == ("asked_with_key", "mine", 200, 11, 3)
             assert noting.counted[2:] == ([("dispatched", prepared, outcome)] if device else [])
-            ((*_, operator, ran, _),) = noting.lines
-            assert (operator, ran) == ("CELU", device)
+            ((_, facts),) = noting.lines
+            assert [facts[name] for name in ("client", "key", "operator", "device")] == [None, "mine", "CELU", device]
             assert (request.prepared, request.outcome) == (None, None), "the connection keeps the request"
         noting, reply = await noted(request_of(), handler, logs_it=False)
         reply.sent()
@@ -224,7 +238,8 @@ def test_one_that_is_traced() -> None:
         (name, route, seconds, *trace), (_, *_, same_seconds) = noting.counted
         assert (name, route, trace) == ("exemplify", "/{name}", [TRACE, SPAN])
         assert seconds == same_seconds
-        assert noting.lines[0][-1] == (TRACE, SPAN)
+        ((_, facts),) = noting.lines
+        assert (facts["trace_id"], facts["span_id"]) == (TRACE, SPAN)
 
     asyncio.run(main())
 
@@ -238,110 +253,62 @@ def test_one_that_is_not_traced_where_others_are(parent: Parent | None) -> None:
         reply.sent()
         assert noting.traces == []
         assert [name for name, *_ in noting.counted] == ["requested"]
-        assert noting.lines[0][-1] == (parent and parent.trace_id, None)
+        ((_, facts),) = noting.lines
+        assert (facts["trace_id"], facts["span_id"]) == (parent and parent.trace_id, None)
 
     asyncio.run(main())
 
 
-def written(monkeypatch: pytest.MonkeyPatch, log: AccessLog, *answered: tuple[Any, ...]) -> list[str]:
-    """The lines of what was answered."""
-    lines: list[bytes] = []
-    monkeypatch.setattr(logs, "write", lines.append)
-
-    async def main() -> None:
-        for each in answered:
-            log.add(*each)
-        log.flush()
-
-    asyncio.run(main())
-    return b"".join(lines).decode().splitlines()
+FACTS = {"method": "GET", "status": 200, "seconds": 0.01234, "operator": None, "device": None, "request_id": "1f0e"}
 
 
 def test_lines_of_one_moment_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[bytes] = []
-    monkeypatch.setattr(logs, "write", lines.append)
+    written: list[bytes] = []
+    monkeypatch.setattr(logs, "write", written.append)
+    monkeypatch.setattr(access_logs, "time_ns", lambda: 1_500_000_000_123_456_789)
 
     async def main() -> None:
         log = AccessLog(as_json=True)
-        for method in ("PUT", "GET", "POST"):
-            log.add(request_of(method=method), 200, 0.0, 1, 2, None, None, ())
-            assert lines == []
+        for path in (b"/a", b"/b"):
+            log.add(path, FACTS)
+        assert written == []
         await asyncio.sleep(0.05)
-        (together,) = lines
-        assert [json.loads(line)["method"] for line in together.splitlines()] == ["PUT", "GET", "POST"]
-        log.add(request_of(), 404, 0.0, 1, 2, None, None, ())
+        (lines,) = written
+        first, second = map(json.loads, lines.splitlines())
+        assert (first["message"], second["message"]) == ("GET /a 200", "GET /b 200")
+        assert (first["logger"], first["status"], first["time"]) == (
+            "app.request",
+            200,
+            "2017-07-14T02:40:00.123+00:00",
+        )
+        log.add(b"/c", FACTS)
         await asyncio.sleep(0.05)
-        assert len(lines) == 2
-        assert b"POST /a%20b 404" in lines[1]
+        assert len(written) == 2
+        assert b"GET /c 200" in written[1]
 
     asyncio.run(main())
 
 
-@pytest.fixture
-def then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_logs, "time_ns", lambda: 1_500_000_000_123_456_789)
+def test_a_line_has_all_facts_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the line before had, and whatever an id is made of."""
+    written: list[bytes] = []
+    monkeypatch.setattr(logs, "write", written.append)
+    times = iter([1_500_000_000_123_456_789, 1_500_000_000_123_999_999, 1_500_000_001_000_000_000])
+    monkeypatch.setattr(access_logs, "time_ns", lambda: next(times))
+    given = [FACTS | {"request_id": each} for each in ("1f0e", '"\\%s{}', "%")]
 
+    async def main() -> None:
+        log = AccessLog(as_json=True)
+        for facts in given:
+            log.add(b"/a", facts)
+        log.flush()
 
-LINE = {
-    "time": "2017-07-14T02:40:00.123+00:00",
-    "level": "INFO",
-    "logger": "app.request",
-    "message": "POST /a%20b 200",
-    "request_id": "1f0e",
-    "client": "192.0.2.1",
-    "key": None,
-    "method": "POST",
-    "path": "/a b",
-    "status": 200,
-    "seconds": 0.012346,
-    "request_bytes": 11,
-    "response_bytes": 5,
-    "operator": None,
-    "device": None,
-}
-
-
-def test_a_line_has_all_facts_in_their_order(monkeypatch: pytest.MonkeyPatch, then: None) -> None:
-    log = AccessLog(as_json=True)
-    request = request_of()
-    request.id = "1f0e"
-    (line,) = written(monkeypatch, log, (request, 200, 0.0123456, 11, 5, None, None, ()))
-    assert list(json.loads(line).items()) == list(LINE.items())
-    assert written(monkeypatch, log) == []
-
-
-def test_what_differs_is_told_of_each(monkeypatch: pytest.MonkeyPatch, then: None) -> None:
-    """Whatever was the same in the line before."""
-    log = AccessLog(as_json=True)
-    request = request_of(client=None)
-    request.id, request.key = '"\\%s{}', "mine"
-    other = request_of(client=("::1", 7), method="PUT")
-    other.id = "%"
-    answered: list[tuple[Any, ...]] = [
-        (request, 200, 0.0, 1, 2, "CELU", "numpy", (TRACE, None)),
-        (request, 200, 3.0, 4, 5, "CELU", "numpy", (None, SPAN)),
-        (other, 404, 1e-6, 0, 1 << 40, "CELU", "cuda:0", ()),
-    ]
-    first, second, third = map(json.loads, written(monkeypatch, log, *answered))
-    same = {"request_id": '"\\%s{}', "client": None, "key": "mine", "operator": "CELU", "device": "numpy"}
-    sizes = {"seconds": 0.0, "request_bytes": 1, "response_bytes": 2}
-    assert first == LINE | same | sizes | {"trace_id": TRACE, "span_id": None}
-    sizes = {"seconds": 3.0, "request_bytes": 4, "response_bytes": 5}
-    assert second == LINE | same | sizes | {"trace_id": None, "span_id": SPAN}
-    told = {"message": "PUT /a%20b 404", "method": "PUT", "status": 404, "request_id": "%", "client": "::1"}
-    told |= {"seconds": 1e-6, "request_bytes": 0, "response_bytes": 1 << 40, "operator": "CELU", "device": "cuda:0"}
-    assert third == LINE | told
-
-
-def test_long_paths_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = AccessLog(as_json=True)
-    before = access_logs._json_form.cache_info().currsize
-    for length, remembered in ((513, 0), (512, 1), (513, 1)):
-        request = request_of()
-        request.raw_path = b"/".ljust(length, b"l")
-        (line,) = written(monkeypatch, log, (request, 200, 0.0, 1, 2, None, None, ()))
-        assert request.raw_path.decode() in json.loads(line)["message"]
-        assert access_logs._json_form.cache_info().currsize - before == remembered
+    asyncio.run(main())
+    lines = [json.loads(line) for line in written[0].splitlines()]
+    seconds = ("2017-07-14T02:40:00.123", "2017-07-14T02:40:00.123", "2017-07-14T02:40:01.000")
+    for line, facts, second in zip(lines, given, seconds, strict=True):
+        told = {"time": f"{second}+00:00", "level": "INFO", "logger": "app.request", "message": "GET /a 200"}
+        assert list(line.items()) == list((told | facts).items())
 
 
 @pytest.mark.parametrize(
@@ -349,8 +316,13 @@ def test_long_paths_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     [(None, ""), ("DML_OPERATOR_ACTIVATION_CELU", ", ACTIVATION_CELU on numpy"), ("a graph", ", a graph on numpy")],
 )
 def test_text_says_what_people_look_for(operator: str | None, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = AccessLog(as_json=False)
-    request = request_of()
-    request.id = "1f0e"
-    (line,) = written(monkeypatch, log, (request, 200, 0.01234, 11, 5, operator, "numpy", ()))
-    assert line.endswith(f"app.request: POST /a%20b 200 in 12.34 ms{told}, id 1f0e")
+    written: list[bytes] = []
+    monkeypatch.setattr(logs, "write", written.append)
+
+    async def main() -> None:
+        log = AccessLog(as_json=False)
+        log.add(b"/a", FACTS | {"operator": operator, "device": "numpy"})
+        log.flush()
+
+    asyncio.run(main())
+    assert written[0].decode().rstrip("\n").endswith(f"app.request: GET /a 200 in 12.34 ms{told}, id 1f0e")

@@ -181,8 +181,8 @@ class InferEndpoint:
         memory = service.memory.open()
 
         try:
-            given = coding_of_request(headers[b"content-encoding"]) if b"content-encoding" in headers else b""
-            wanted = coding_of_answer(headers[b"accept-encoding"]) if b"accept-encoding" in headers else b""
+            given = coding_of_request(headers.get(b"content-encoding", b""))
+            wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
             body = body_at_hand(request, service.settings, memory)
             if body is None:
                 body = await read_body(request, service.settings, memory, partial(_data_start, headers))

@@ -169,11 +169,9 @@ class InferenceReader:
             if only_light and most > LIGHT:
                 raise TooHeavy from None
             raise
-        if found:
-            parts = Parts(body, b"{" + structure, arrays, json_bytes, found[1].decode(), {})
-        else:
-            parts = Parts(body, structure, arrays, json_bytes, None, {})
-        inference = self.cache.find([(name, parts.structure)])
+        structure = b"{" + structure if found else structure
+        parts = Parts(body, structure, arrays, json_bytes, found[1].decode() if found else None, {})
+        inference = self.cache.find([(name, structure)])
         if inference is None:
             return None, parts
         if inference.regions:
