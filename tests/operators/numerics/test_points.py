@@ -130,7 +130,9 @@ def test_predicates(device: Device, dtype: str, output: str) -> None:
 @floats
 def test_many_predicates(device: Device, dtype: str) -> None:
     """More than one block, and for FLOAT16 by table."""
-    x = np.random.default_rng(1).integers(0, 1 << 16, 300_000, np.uint16).view(np.float16).astype(dtype)
+    every = np.random.default_rng(1).integers(0, 1 << 16, 300_000, np.uint16).view(np.float16)
+    with np.errstate(invalid="ignore"):  # ARM tells of NaN that signal
+        x = every.astype(dtype)
     np.testing.assert_array_equal(evaluate(device, E + "IS_NAN", {}, x), np.isnan(x))
     infinite = evaluate(device, E + "IS_INFINITY", {"InfinityMode": "EITHER"}, x)
     np.testing.assert_array_equal(infinite, np.isinf(x))
