@@ -98,7 +98,7 @@ class _Slices:
                 _add(made, many)
                 if end < cut + 2:
                     return made, start + end - 1
-                start = _behind_blanks(text, start + cut + 1)
+                start = self._behind_comma(start + cut, opening, closing)
                 continue
             begin = start
             while start - begin <= len(piece) // 2:
@@ -110,7 +110,18 @@ class _Slices:
                     return made, start + 1
                 if follows != ",":
                     raise json.JSONDecodeError("Expecting ',' delimiter", text, start)
-                start = _behind_blanks(text, start + 1)
+                start = self._behind_comma(start, opening, closing)
+
+    def _behind_comma(self, comma: int, opening: str, closing: str) -> int:
+        """Where the next member begins. If there is none, raises what the decoder does, of which Pythons differ."""
+        start = _behind_blanks(self._text, comma + 1)
+        if self._text[start : start + 1] == closing:
+            before = "[0" if opening == "[" else '{"":0'
+            try:
+                self._decoder.raw_decode(before + self._text[comma : start + 1])
+            except json.JSONDecodeError as error:
+                raise json.JSONDecodeError(error.msg, self._text, comma + error.pos - len(before)) from None
+        return start
 
     def _member(self, piece: str, begin: int, start: int, depth: int, opening: str) -> tuple[Any, int]:
         """The one at `start`, by itself, and where it ends."""

@@ -64,6 +64,8 @@ mutants = st.builds(mutated, texts, st.integers(0, 10_000), st.integers(0, 2), s
 @example('{"a": 1, "b": 2, "a": 3}', 8)
 @example('{"a": [1, 2, 3, 4], "b": {"c": "ddddddddddd"}}', 5)
 @example("[1,2,]", 4)
+@example("[1, 2 ,\n ]", 4)
+@example('{"a": 1, "b": 2 , }', 5)
 @example("[,1]", 3)
 @example("[1,2,3", 4)
 @example("[1 2, 3]", 4)
