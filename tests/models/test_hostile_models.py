@@ -102,6 +102,13 @@ def test_a_model_whose_sizes_are_fixed_is_tried_once() -> None:
     assert len(paused) == 1
 
 
+def test_an_output_that_is_what_a_node_was_not_given() -> None:
+    made = loop("d = Add(c, c)", 0)
+    made.graph.node[0].input[2] = ""
+    with pytest.raises(NotSupported, match="it stands for an input that is left out"):
+        import_model(made, {})
+
+
 def test_sizes_of_complex_numbers() -> None:
     """NumPy would drop the imaginary parts, and print a warning."""
     made = model("m (float[2] x) => (float[n] y) { y = Tile(x, r) }", r=np.array([2 + 1j], np.complex64))
