@@ -23,7 +23,7 @@ from app.models.onnx.protos import operator_of
 from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_model, signature
 from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.batching import Batching, batching_of
-from app.models.repository.config import apply_config, parse
+from app.models.repository.config import apply_config, parse, text_in
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
@@ -211,7 +211,7 @@ def read(
             raise NotSupported(unsupported)
         for port in (*ports.inputs.values(), *ports.outputs.values()):
             _check_port(port)
-        stated = config.read_text(errors="replace") if config else ""
+        stated = text_in(config) if config else ""
         ports = apply_config(stated, name, ports)
         batching = batching_of(f"{name}:{version}", ports, parse(stated), service.settings)
         held = sum(each.nbytes for each in arrays.values())

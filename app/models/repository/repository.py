@@ -364,7 +364,10 @@ def check(settings: Settings) -> None:
         raise Unusable(f"There is no folder {settings.models} to take models from.")
     if find_spec("onnx") is None:
         raise Unusable(str(Missing()))
-    names = layout.names_in(folder)
+    try:
+        names = layout.names_in(folder)
+    except OSError as error:
+        raise Unusable(f"The folder {settings.models} cannot be read: {error.strerror}.") from None
     for each in warm:
         if each.model not in names:
             raise Unusable(f"There is no model {each.model} to warm; there are {', '.join(names) or 'none'}.")
