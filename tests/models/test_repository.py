@@ -18,7 +18,7 @@ from app.memory.accounts import MemoryShare
 from app.models.onnx.errors import NotSupported
 from app.models.onnx.importer import import_model
 from app.models.onnx.reading import Unreadable
-from app.models.repository import layout
+from app.models.repository import config, layout
 from app.models.repository.config import BadConfig, parse, text_in
 from app.models.repository.model import LoadedModel, blaming_nodes, read
 from app.models.repository.repository import NotReady, Repository, UnknownModel
@@ -163,10 +163,12 @@ def test_a_model_that_is_not_read_takes_no_memory(opened: Opened, tmp_path: Path
     before = opened.service.memory.used
     put(tmp_path / "nibbles", model("m (int4[2] x) => (float[2] y) { y = Cast<to=1>(x) }"))
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     put(tmp_path / "given", model("m (float[2] x) => (uint4[2] y) { y = Cast<to=21>(x) }"))
     for file, error, why in (
         ("gone", Unreadable, r"^It cannot be read: No such file or directory\.$"),
         ("folder", Unreadable, r"^It cannot be read: Is a directory\.$"),
+        ("pipe", Unreadable, r"^It cannot be read: it is no file\.$"),
         ("nibbles", NotSupported, r"^x \(tensor, opset 0\): the protocol has no data type for int4$"),
         ("given", NotSupported, r"^y \(tensor, opset 0\): the protocol has no data type for uint4$"),
     ):
@@ -248,11 +250,17 @@ def test_no_more_is_read_of_a_config_than_it_may_have(tmp_path: Path) -> None:
         parse(text_in(file))
 
 
+def test_what_became_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is no file"):
+        text_in(tmp_path / "pipe")
+
+
 def test_a_config_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "some" / "1" / "model.onnx", affine())
     (tmp_path / "some" / "config.pbtxt").write_text("")
 
-    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(config, "opened", denied)
     assert layout.names_in(tmp_path) == ["some"]
     with pytest.raises(BadConfig, match=r"^config\.pbtxt cannot be read: Permission denied\.$"):
         layout.find(tmp_path, "some")

@@ -1,9 +1,11 @@
 """Triton's config.pbtxt, as far as it says what a model takes and gives."""
 
 import re
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from app.models.onnx.files import opened
 from app.models.onnx.reading import Port, Signature
 
 _BLANK = re.compile(r"\s*+(?:\#[^\n]*+\s*+)*+")
@@ -55,8 +57,8 @@ def apply_config(text: str, name: str, model: Signature) -> Signature:
 
 def text_in(file: Path) -> str:
     """What is in a config.pbtxt, or so much of it that `parse` refuses it. Raises OSError."""
-    with file.open(errors="replace") as opened:
-        return opened.read(_MOST_BYTES + 1)
+    with TextIOWrapper(opened(file), errors="replace") as text:
+        return text.read(_MOST_BYTES + 1)
 
 
 def parse(text: str) -> Message:
