@@ -1,6 +1,7 @@
 """Wiring: settings in, application or running server out."""
 
 import asyncio
+import fcntl
 import functools
 import gc
 import logging
@@ -288,9 +289,14 @@ def _try_gpus(settings: Settings) -> None:
 
 
 def _shared_folder() -> Path:
-    """A folder of this user's alone, for the graphs that all workers have. Raises Unusable."""
+    """A folder of this user's alone, for the graphs that all workers have. Raises Unusable.
+
+    Folders that nobody changed for days are removed where temporary files are, but not locked ones (tmpfiles.d(5)).
+    """
     try:
-        return Path(tempfile.mkdtemp(prefix="dmlserve-graphs-"))
+        folder = Path(tempfile.mkdtemp(prefix="dmlserve-graphs-"))
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # until this process and all workers are gone
+        return folder
     except OSError as error:
         raise Unusable(f"Several workers need a folder for temporary files, which TMPDIR names: {error}") from None
 

@@ -122,10 +122,10 @@ class Entries(Protocol):
         """The same object as long as the graph is kept, and another one if it is kept again."""
 
     def adding(self) -> AbstractContextManager[object]:
-        """While nobody else, in any process, adds one."""
+        """While nobody else, in any process, adds one. Entering raises OSError if nobody can be told of it."""
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
-        """Add one that is not there. `request` is what was sent, for other workers."""
+        """Add one that is not there, within `adding`. `request` is what was sent, for other workers. Raises OSError."""
 
     def remove(self, id_: str) -> bool:
         """Whether it was there."""
@@ -179,7 +179,7 @@ class SharedEntries:
         self._lock = Lock()
 
     def all(self) -> Mapping[str, Entry]:
-        ids = sorted(name for name in os.listdir(self._folder) if GRAPH_ID.fullmatch(name))
+        ids = sorted(name for name in _names(self._folder) if GRAPH_ID.fullmatch(name))
         for id_ in self._known.keys() - set(ids):
             self._known.pop(id_, None)
         found = {id_: self.find(id_) for id_ in ids}
@@ -206,7 +206,7 @@ class SharedEntries:
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
         numbers, described = bytearray(self._numbers_bytes), orjson.dumps([*record])
         Entry(record, memoryview(numbers), self._worker).use()
-        beside = self._folder / f"new-{os.getpid()}"
+        beside = self._folder / "new"  # as for any other: whoever is killed leaves it to the next one
         try:
             with beside.open("wb") as file:
                 file.write(numbers)
@@ -256,3 +256,11 @@ class SharedEntries:
         entry = Entry(record, numbers, self._worker)
         self._known[id_] = mark, entry
         return entry
+
+
+def _names(folder: Path) -> list[str]:
+    """In `folder`, which somebody may have removed, and with it all that was kept."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

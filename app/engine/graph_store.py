@@ -204,26 +204,26 @@ class GraphStore:
             compiled.memory_bytes + DESCRIBED * len(descriptor),
             compiled.subject.capability,
         )
-        with self._lock, self._entries.adding():
-            self._drop_idle()
-            known = self._entries.find(id_)
-            if known:
-                _check_same(request, known.record)
-                known.use()
-                kept = self._graphs.get(id_)
-                if kept and kept.entry is known:
-                    return kept, False
-            else:
-                self._check(record)
-            own = compiled.with_own_tensors(lambda each: _copy(each, memory))
-            prepared = self._prepare(own, request.device)
-            try:
+        try:
+            with self._lock, self._entries.adding():
+                self._drop_idle()
+                known = self._entries.find(id_)
+                if known:
+                    _check_same(request, known.record)
+                    known.use()
+                    kept = self._graphs.get(id_)
+                    if kept and kept.entry is known:
+                        return kept, False
+                else:
+                    self._check(record)
+                own = compiled.with_own_tensors(lambda each: _copy(each, memory))
+                prepared = self._prepare(own, request.device)
                 entry = known or self._entries.add(record, _filed(request, graph))
-            except OSError as error:
-                raise StoreFull(f"There is no room to hand the graph to other workers: {error.strerror}.") from None
-            kept = self._graphs[id_] = KeptGraph(entry, own, descriptor)
-            kept.prepared[request.device] = prepared
-            return kept, known is None
+                kept = self._graphs[id_] = KeptGraph(entry, own, descriptor)
+                kept.prepared[request.device] = prepared
+                return kept, known is None
+        except OSError as error:
+            raise StoreFull(f"There is no room to hand the graph to other workers: {error.strerror}.") from None
 
     def drop(self, id_: str) -> None:
         """Raises UnknownGraph."""

@@ -164,7 +164,7 @@ class TestShared:
         first, second = two
         with first.adding():
             first.add(record(), [])
-        (tmp_path / "new-1").write_bytes(b"not whole")
+        (tmp_path / "new").write_bytes(b"not whole")
         (tmp_path / ID.upper()).write_bytes(b"nothing of ours")
         assert list(second.all()) == [ID]
 
@@ -221,3 +221,13 @@ class TestShared:
 
         two[0].add(record(), looking())
         assert list(two[1].all()) == [ID]
+
+    def test_what_was_killed_while_it_added_leaves_nothing(
+        self, two: tuple[SharedEntries, SharedEntries], tmp_path: Path
+    ) -> None:
+        process = os.fork()
+        if not process:
+            two[0].add(record(OTHER), iter(lambda: os._exit(0), None))
+        os.waitpid(process, 0)
+        two[1].add(record(), [])
+        assert [file.name for file in tmp_path.iterdir()] == [ID]

@@ -546,7 +546,14 @@ class FullDisk(SharedEntries):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize(("kind", "is_kept"), [(SharedEntries, True), (FullDisk, False)])
+class NoLock(SharedEntries):
+    """Whose folder has no room for the file that is locked."""
+
+    def adding(self) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(("kind", "is_kept"), [(SharedEntries, True), (FullDisk, False), (NoLock, False)])
 def test_what_cannot_be_handed_to_other_workers_is_not_kept(
     tmp_path: Path, kind: type[SharedEntries], is_kept: bool
 ) -> None:

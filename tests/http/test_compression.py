@@ -47,7 +47,8 @@ def test_both_ways(client: httpx.Client, coding: str, elements: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "coding"), [(b"", b""), (b" ", b""), (b"Identity", b""), (b" GZIP", b"gzip"), (b"zstd", b"zstd")]
+    ("header", "coding"),
+    [(b"", b""), (b" ", b""), (b"Identity", b""), (b" GZIP", b"gzip"), (b"X-gzip", b"gzip"), (b"zstd", b"zstd")],
 )
 def test_codings_of_requests(header: bytes, coding: bytes) -> None:
     assert coding_of_request(header) == coding
@@ -58,6 +59,7 @@ def test_other_codings_are_refused(header: bytes) -> None:
     with pytest.raises(HTTPException, match="send gzip, deflate, zstd") as refusal:
         coding_of_request(header)
     assert refusal.value.status_code == 415
+    assert refusal.value.headers == {"Accept-Encoding": "gzip, deflate, zstd"}
     assert len(refusal.value.detail) < 250
 
 

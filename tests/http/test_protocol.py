@@ -552,6 +552,14 @@ class TestLingering:
             [response] = client.receive_responses()
         assert_problem(response, status)
 
+    def test_lets_a_client_read_the_last_answer_that_came_before_its_body_had(self, server: Running) -> None:
+        with server.connect() as client:
+            client.send(post(b"Content-Length: %d" % (200 * 65536), CLOSE, path="/early"))
+            for _ in range(200):
+                client.send(b"x" * 65536)
+            assert client.receive_response().status == 200
+            assert client.receive_rest() == b""
+
     def test_has_an_end(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("app.http.server.connection.LINGER_SECONDS", 0.2)
         with server.connect() as client, pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):

@@ -1,8 +1,10 @@
 """Several processes on one port."""
 
 import contextlib
+import fcntl
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -16,9 +18,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import SERVER, RunningServer, ServerFactory, running_server
+from tests.graphs.documents import graph, into, out, relu
 from tests.http.load import SECONDS, metric, series, wait_until
 from tests.http.wire import connection, header, length
 from tests.messages import CELU, output_of, post_json, request
+from tests.models.documents import affine, put
 
 X = np.array([1, 2, 3], np.float32)
 SMALL = request(CELU, {"InputTensor": X})
@@ -216,3 +220,33 @@ def test_one_that_is_to_be_started_again_is_not_once_they_end(start_server: Serv
     os.kill(min(workers_of(running)), signal.SIGKILL)
     wait_until(lambda: "started again" in running.log.read_text())
     assert running.stop(SECONDS) == 0
+
+
+def test_without_their_folder_they_keep_nothing_and_do_all_else(start_server: ServerFactory, tmp_path: Path) -> None:
+    put(tmp_path / "models" / "affine.onnx", affine())
+    running = start_server("--workers", "2", "--models", str(tmp_path / "models"), TMPDIR=str(tmp_path))
+    wait_until(lambda: len(workers_of(running)) == 2)
+    (folder,) = tmp_path.glob("dmlserve-graphs-*")
+    opened = os.open(folder, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):  # so it is not what clears away old temporary files that removes it
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(opened)
+    kept = {"graph": graph([relu()], [into(0, 0)], [out(0)])}
+    with httpx.Client(base_url=running.url, timeout=30) as client:
+        id_ = client.post("/v1/graphs", json=kept).raise_for_status().json()["id"]
+    shutil.rmtree(folder)
+    victim = min(workers_of(running))
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: running.log.read_text().count("Application startup complete") == 3)
+    for _ in range(6):
+        with httpx.Client(base_url=running.url, timeout=30) as client:  # each connection is of one worker
+            assert client.get("/v1/graphs").raise_for_status().json() == []
+            assert metric(client, "graphs") == 0
+            assert client.get(f"/v1/graphs/{id_}").status_code == 404
+            for path, sent in (("/v1/graphs", kept), ("/v2/repository/models/affine/unload", {})):
+                refused = client.post(path, json=sent)
+                assert refused.status_code == 507
+                assert "No such file or directory" in refused.text
+            output_of(post_json(client, SMALL))
+            assert client.get("/v2/models/affine/ready").status_code == 200
+    assert "Traceback" not in running.log.read_text()

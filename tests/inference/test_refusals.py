@@ -356,6 +356,7 @@ def test_other_paths_keep_their_problems(client: httpx.Client) -> None:
 
 def test_content_encoding(client: httpx.Client) -> None:
     response = client.post(CELU, content=b"{}", headers={"content-encoding": "br"})
+    assert response.headers["accept-encoding"] == "gzip, deflate, zstd"
     assert error_of(response, 415) == "Content-Encoding is br; send gzip, deflate, zstd or the body as it is."
 
 

@@ -13,13 +13,13 @@ def counted(inferences: int) -> Counted:
 
 
 def test_nothing_is_listed_before_the_first_one() -> None:
-    for batches in (None, {1: [[0.0] * 5]}):
+    for batches in (None, {1: [[0.0] * 4]}):
         told = document(counted(0), "model", batches=batches)
         assert (told["inference_count"], told["execution_count"], told["batch_stats"]) == (0, 0, [])
 
 
 def test_batches_of_all_workers_and_those_run_alone() -> None:
-    batches = {4: [[2.0, 6.0, 1.0, 2.0, 3.0], [1.0, 2.0, 1.0, 2.0, 3.0]], 1: [[1.0, 1.0, 0.0, 5.0, 0.0]]}
+    batches = {4: [[2.0, 1.0, 2.0, 3.0], [1.0, 1.0, 2.0, 3.0]], 1: [[1.0, 0.0, 5.0, 0.0]], 0: [[2.0, 0.0, 5.0, 0.0]]}
     told = document(counted(11), "model", batches=batches)  # nine were in batches, and two had too many rows
     assert told["execution_count"] == 4 + 2
     assert told["inference_count"] == 3 * 4 + 1 + 2
@@ -28,5 +28,7 @@ def test_batches_of_all_workers_and_those_run_alone() -> None:
 
 
 def test_a_batch_counts_before_its_requests_are_answered_and_if_none_is() -> None:
-    told = document(counted(1), "model", batches={4: [[1.0, 4.0, 1.0, 2.0, 3.0]]})
+    told = document(counted(1), "model", batches={4: [[1.0, 1.0, 2.0, 3.0]]})
     assert (told["execution_count"], told["inference_count"]) == (1, 4)
+    told = document(counted(1), "model", batches={4: [[1.0, 1.0, 2.0, 3.0]], 0: [[1.0, 0.0, 2.0, 0.0]]})
+    assert (told["execution_count"], told["inference_count"]) == (2, 5), "the one that succeeded was not in the batch"

@@ -453,6 +453,13 @@ def test_over_http(served: RunningServer) -> None:
         document["inputs"] = [wire.listed("x", x[:2]), wire.listed("k", np.ones((1, 2), np.int64))]
         answer, _ = wire.split(client.post("/v2/models/rows/infer", json=document))
         np.testing.assert_allclose(answer["outputs"][0]["data"], np.sqrt(x[:2]).ravel(), rtol=1e-6)
+        nan = np.full((1, 8), np.nan, np.float32)  # which is run, and has no answer in JSON
+        document["inputs"] = [wire.behind("x", nan), wire.listed("k", np.ones((1, 2), np.int64))]
+        assert wire.post(client, "/v2/models/rows/infer", document, nan.tobytes()).status_code == 400
+        before = told
+        (told,) = client.get("/v2/models/rows/stats").json()["model_stats"]
+        for each in ("execution_count", "inference_count"):
+            assert told[each] == before[each] + 3
         _, document, (first, _) = request(1)
         assert wire.post(client, "/v2/models/rows/infer", document, first).status_code == 400
         idle = [line for line in client.get("/metrics").text.splitlines() if line.startswith("dmlserve_queue_depth ")]

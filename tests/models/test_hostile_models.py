@@ -102,6 +102,30 @@ def test_a_model_whose_sizes_are_fixed_is_tried_once() -> None:
     assert len(paused) == 1
 
 
+def test_an_output_that_is_what_a_node_was_not_given() -> None:
+    made = loop("d = Add(c, c)", 0)
+    made.graph.node[0].input[2] = ""
+    with pytest.raises(NotSupported, match="it stands for an input that is left out"):
+        import_model(made, {})
+
+
+def test_sizes_of_complex_numbers() -> None:
+    """NumPy would drop the imaginary parts, and print a warning."""
+    made = model("m (float[2] x) => (float[n] y) { y = Tile(x, r) }", r=np.array([2 + 1j], np.complex64))
+    with pytest.raises(NotSupported, match="its repeats is of complex numbers"):
+        import_model(made, {})
+
+
+@pytest.mark.parametrize("opset", [9, 10, 17])
+def test_scales_beyond_what_float32_has(opset: int) -> None:
+    node = {9: "Upsample(x, s)", 10: "Resize(x, s)", 17: "Resize(x, , s)"}[opset]
+    scales = np.array([1, 1, 1, 3e38], np.float32)
+    made = model(f"m (float[1,1,2,2] x) => (float[a,b,c,d] y) {{ y = {node} }}", s=scales)
+    made.opset_import[0].version = opset
+    with pytest.raises(NotSupported, match=r"its scale \S+e\+38 is too large for 2 elements"):
+        import_model(made, {})
+
+
 def test_messages_are_short() -> None:
     made = model("m (float[2] x) => (float[2] y) { y = Det(x) }")
     made.graph.node[0].name = "n" * 10**6

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -17,12 +18,12 @@ from app.memory.accounts import MemoryShare
 from app.models.onnx.errors import NotSupported
 from app.models.onnx.importer import import_model
 from app.models.onnx.reading import Unreadable
-from app.models.repository import layout
-from app.models.repository.config import BadConfig
+from app.models.repository import config, layout
+from app.models.repository.config import BadConfig, parse, text_in
 from app.models.repository.model import LoadedModel, blaming_nodes, read
 from app.models.repository.repository import NotReady, Repository, UnknownModel
 from app.models.repository.switches import UNTOUCHED, SharedSwitches, Switch
-from app.settings import Settings
+from app.settings import Settings, Unusable
 from tests.models.documents import affine, model, put
 
 
@@ -162,10 +163,12 @@ def test_a_model_that_is_not_read_takes_no_memory(opened: Opened, tmp_path: Path
     before = opened.service.memory.used
     put(tmp_path / "nibbles", model("m (int4[2] x) => (float[2] y) { y = Cast<to=1>(x) }"))
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     put(tmp_path / "given", model("m (float[2] x) => (uint4[2] y) { y = Cast<to=21>(x) }"))
     for file, error, why in (
         ("gone", Unreadable, r"^It cannot be read: No such file or directory\.$"),
         ("folder", Unreadable, r"^It cannot be read: Is a directory\.$"),
+        ("pipe", Unreadable, r"^It cannot be read: it is no file\.$"),
         ("nibbles", NotSupported, r"^x \(tensor, opset 0\): the protocol has no data type for int4$"),
         ("given", NotSupported, r"^y \(tensor, opset 0\): the protocol has no data type for uint4$"),
     ):
@@ -218,14 +221,46 @@ def test_onnx_nodes_are_blamed_for_what_directml_refuses() -> None:
         assert str(raised.value) == "the graph (graph, opset 0): It cannot be."
 
 
+def denied(*_: object, **__: object) -> NoReturn:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_folders_that_are_not_ours_to_read_have_no_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a volume is mounted there is lost+found, which is root's."""
+    put(tmp_path / "affine.onnx", affine())
+    put(tmp_path / "some" / "1" / "model.onnx", affine())
+    monkeypatch.setattr(layout, "_versions", lambda folder, _: denied() if folder.name == "some" else {})
+    assert layout.names_in(tmp_path) == ["affine"]
+    assert caplog.messages == ["There are no models in the folder 'some': Permission denied."]
+    assert layout.find(tmp_path, "some") is None
+
+
+def test_a_folder_of_models_that_is_not_ours_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(Unusable, match=rf"^The folder {tmp_path} cannot be read: Permission denied\.$"):
+        Repository(Service(Settings(models=str(tmp_path), gpus="none", llvm=False)))
+
+
+def test_no_more_is_read_of_a_config_than_it_may_have(tmp_path: Path) -> None:
+    (file := tmp_path / "config.pbtxt").touch()
+    os.truncate(file, 1 << 40)
+    with pytest.raises(BadConfig, match="more than the 1048576 characters that are allowed"):
+        parse(text_in(file))
+
+
+def test_what_became_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is no file"):
+        text_in(tmp_path / "pipe")
+
+
 def test_a_config_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "some" / "1" / "model.onnx", affine())
     (tmp_path / "some" / "config.pbtxt").write_text("")
 
-    def fail(*_: object, **__: object) -> str:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(config, "opened", denied)
     assert layout.names_in(tmp_path) == ["some"]
     with pytest.raises(BadConfig, match=r"^config\.pbtxt cannot be read: Permission denied\.$"):
         layout.find(tmp_path, "some")

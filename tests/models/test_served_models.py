@@ -385,7 +385,7 @@ def test_tritons_config() -> None:
         ("}", "ends nothing"),
         ("a" + "{a" * 50, "too deep"),
         ("!", "line 1"),
-        ("#" * ((1 << 20) + 1), "1048577 characters"),
+        ("#" * ((1 << 20) + 1), "more than the 1048576 characters"),
         ("input: x", "input in config.pbtxt is no message"),
         ('input { name: "x" dims: [ many ] }', "dims of x in config.pbtxt are no numbers"),
         ('input { name: "x" data_type: TYPE_FP8 }', "TYPE_FP8 in config.pbtxt, which is none of"),

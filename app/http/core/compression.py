@@ -52,9 +52,12 @@ def coding_of_request(header: bytes) -> bytes:
     coding = header.strip().lower()
     if coding in (b"", b"identity"):
         return b""
+    if coding == b"x-gzip":  # which is the same (RFC 9110, 8.4.1.3)
+        return b"gzip"
     if coding not in _CODINGS:
-        given = header[:100].decode("latin-1")
-        raise HTTPException(415, f"Content-Encoding is {given}; send gzip, deflate, zstd or the body as it is.")
+        given, known = header[:100].decode("latin-1"), b", ".join(_CODINGS).decode()
+        message = f"Content-Encoding is {given}; send {known} or the body as it is."
+        raise HTTPException(415, message, {"Accept-Encoding": known})
     return coding
 
 

@@ -166,7 +166,11 @@ class InferEndpoint:
         self.metrics = metrics
         self._counts = metrics.inferences
         self._batcher = Batcher(
-            service, repository, lambda model, executed: metrics.batches.observe(model.called, *executed)
+            service,
+            repository,
+            lambda model, executed: metrics.batches.observe(
+                model.called, executed.rows, executed.input_ns, executed.infer_ns, executed.output_ns
+            ),
         )
         self._reader = InferenceReader(service, self.regions)
         self._readers: WeakKeyDictionary[GraphModel | CacheKey, InferenceReader] = WeakKeyDictionary()
@@ -239,7 +243,7 @@ class InferEndpoint:
         metrics.expect_dispatches(prepared.name, outcome.ran.device)
         metrics.inferences.expect(model.called)
         if model.batching:
-            metrics.batches.expect(model.called, (1, *model.batching.sizes))
+            metrics.batches.expect(model.called, (0, 1, *model.batching.sizes))
 
     def expected(self) -> Iterator[bytes]:
         """What clients will ask of the models that are compiled, in HTTP."""
@@ -327,8 +331,12 @@ class InferEndpoint:
 
         if is_read and not exchange.wanted and exchange.inference.runs_inline:
             service.check_inline()
-            return work(_HERE)
-        return await service.run(work, memory, request.body.hung_up, request.stages)
+            done = work(_HERE)
+        else:
+            done = await service.run(work, memory, request.body.hung_up, request.stages)
+        if not request.is_rehearsal:
+            self._batcher.count_alone(exchange.inference.prepared, done[0])
+        return done
 
     async def _together(self, exchange: _Exchange, body: Body, arrived: int, is_read: bool) -> _Done:
         """The same for a model whose requests are run together: what takes long before and after that is by itself, in

@@ -143,7 +143,7 @@ def post(
 def moved(operation_id: str, summary: str) -> dict[str, Any]:
     """Of a POST that has a model loaded or unloaded."""
     asked = documents.RepositoryLoadRequest
-    return post(operation_id, summary, asked, None, 400, 503, 504, path=("name",), example={})
+    return post(operation_id, summary, asked, None, 400, 503, 504, 507, path=("name",), example={})
 
 
 def _content(kind: Any) -> dict[str, Any]:

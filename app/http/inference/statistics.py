@@ -8,7 +8,8 @@ from app.http.inference import documents
 from app.http.inference.model import VERSION
 
 Batches: TypeAlias = Mapping[int, Sequence[Sequence[float]]]
-"""By rows, each worker's numbers: executions, requests in them, and nanoseconds of their parts."""
+"""By rows, or 0 of requests that are none to be run together, each worker's numbers: executions, and nanoseconds of
+their parts."""
 
 
 def document(
@@ -31,12 +32,11 @@ def document(
     if batches:
         sums = {rows: [int(sum(of)) for of in zip(*numbers, strict=True)] for rows, numbers in batches.items()}
         together = {rows: numbers for rows, numbers in sums.items() if any(numbers)}  # others are only expected
-        listed = [_batch(rows, numbers) for rows, numbers in sorted(together.items())]
-        # Each row is an inference, and each batch one execution; requests beyond the most rows are in no batch. Those
-        # in batches are more than succeeded, if some are not answered yet, or never are: their clients hung up.
-        alone = max(executed - sum(requests for _, requests, *_ in together.values()), 0)
-        executed = alone + sum(executions for executions, *_ in together.values())
-        inferred = alone + sum(rows * executions for rows, (executions, *_) in together.items())
+        listed = [_batch(rows, numbers) for rows, numbers in sorted(together.items()) if rows]
+        # Each row is an inference, but a request that is none to be run together is one. These may be more than
+        # succeeded, if some are not answered yet, or never are: their clients hung up.
+        executed = sum(executions for executions, *_ in together.values())
+        inferred = sum(max(rows, 1) * executions for rows, (executions, *_) in together.items())
     return documents.ModelStatistics(
         name=name,
         version=version,
@@ -58,7 +58,7 @@ def document(
 
 
 def _batch(rows: int, numbers: Sequence[int]) -> documents.BatchStatistics:
-    executions, _, *parts = numbers
+    executions, *parts = numbers
     of_input, infer, output = (documents.Duration(count=executions, ns=ns) for ns in parts)
     return documents.BatchStatistics(
         batch_size=rows, compute_input=of_input, compute_infer=infer, compute_output=output

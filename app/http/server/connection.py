@@ -460,7 +460,11 @@ class Connection(asyncio.BufferedProtocol):
         self._queue.popleft()
         self._state.total_requests += 1
         if not exchange.keep_alive:
-            self._close()
+            if exchange.is_whole:
+                self._close()
+            else:  # an answer that needed no body, or not all of it
+                self._is_refused = True
+                self._close_gently()
             return
         if self._reader.is_held and (self._newest is None or not self._newest.is_full()):
             self.want()

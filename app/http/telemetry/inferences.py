@@ -35,21 +35,23 @@ class InferenceCounts(Family):
 
 
 class BatchCounts(Family):
-    """By model and rows, of models whose requests are run together: executions, requests in them, and nanoseconds in
-    all that inputs were put together, computed, and outputs taken apart."""
+    """By model and rows, of models whose requests are run together: executions, and nanoseconds in all that inputs were
+    put together, computed, and outputs taken apart."""
 
     def __init__(self, slot: Slot) -> None:
-        text = "Executions of models whose requests are run together, by the rows of all of these."
-        super().__init__(slot, "dmlserve_inference_batches", text, ["operator", "size"], 5)
+        text = (
+            "Executions of models whose requests are run together, by the rows of all of these; 0: of other requests."
+        )
+        super().__init__(slot, "dmlserve_inference_batches", text, ["operator", "size"], 4)
 
     def expect(self, operator: str, sizes: Iterable[int]) -> None:
         """Show the series of batches of these rows, at 0, before the first one. For any thread."""
         for rows in sizes:
             self.numbers[operator, str(rows)]
 
-    def observe(self, operator: str, rows: int, requests: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+    def observe(self, operator: str, rows: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
         numbers = self.numbers[operator, str(rows)]
-        for place, number in enumerate((1, requests, input_ns, infer_ns, output_ns)):
+        for place, number in enumerate((1, input_ns, infer_ns, output_ns)):
             numbers[place] += number
 
     def metric(self, series: Series) -> Metric:

@@ -50,6 +50,8 @@ def load(file: Buffer, memory: MemoryShare) -> Loaded:
     data_type = _TYPES.get(stored.newbyteorder("="))
     if data_type is None:
         raise Unusable(f"holds elements of {stored}, which DirectML's buffers do not")
+    if any(size < 0 for size in shape):  # which NumPy takes in a header
+        raise Unusable(f"has the shape {list(shape)}, which no array has")
     size = math.prod(shape) * data_type.bytes
     data = file[beginning.tell() :]
     if len(data) < size:

@@ -183,9 +183,10 @@ class _Importer:
             raise NotSupported(list(self._unsupported.values()))
         outputs: dict[str, ModelTensor] = {}
         for (name, port), value in zip(ports.outputs.items(), made, strict=True):
-            assert not isinstance(value, Nothing)
             self.build.label(name)
             try:
+                if isinstance(value, Nothing):  # though no node is unsupported: a loop that has no turn, for example
+                    raise Unsupported("it stands for an input that is left out")
                 if isinstance(value, Listed):
                     raise Unsupported("it is a sequence")
                 view = value if isinstance(value, View) else self.build.constant(value)

@@ -69,6 +69,8 @@ class Node:
         value = self.value(index)
         if isinstance(value, View):
             raise Unsupported(f"its {what} is not constant")
+        if value.dtype.kind == "c":  # whose imaginary parts would be dropped
+            raise Unsupported(f"its {what} is of complex numbers")
         return value
 
     def sizes(self, index: int) -> Sizes:

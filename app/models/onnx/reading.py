@@ -12,6 +12,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.buffers import Buffer
 from app.models.onnx.builder import Array
+from app.models.onnx.files import opened
 from app.models.onnx.parsing import PIECE, Malformed, Raw, parse
 from app.models.onnx.tensors import Unsupported
 
@@ -392,7 +393,7 @@ def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int) 
         length = int(said.get("length", os.path.getsize(path) - offset))
         if not 0 <= length <= most_bytes:
             raise Unreadable(f"{tensor.name} has {length} bytes of data, where {most_bytes} are left.")
-        with open(path, "rb") as file:
+        with opened(path) as file:
             file.seek(offset)
             data = file.read(length)
     except (OSError, ValueError) as error:

@@ -58,10 +58,7 @@ class _Axis:
 def upsample(node: Node) -> View:
     scales = node.attribute("scales") if node.opset < 9 else [float(s) for s in node.array(1, "scales").reshape(-1)]
     x = node.view(0)
-    axes = [
-        _axis("asymmetric", size, floor(np.float32(size) * np.float32(s)), s, None)
-        for size, s in zip(x.sizes, scales, strict=True)
-    ]
+    axes = [_axis("asymmetric", size, _scaled(size, s), s, None) for size, s in zip(x.sizes, scales, strict=True)]
     return _resampled(node, x, axes, node.attribute("mode", "nearest"), "floor")
 
 
@@ -72,7 +69,7 @@ def resize(node: Node) -> View:
     if node.opset < 11:
         scales: list[float] = [float(each) for each in node.array(1, "scales").reshape(-1)]
         axes = [
-            _axis("asymmetric", size, floor(np.float32(size) * np.float32(scale)), scale, None)
+            _axis("asymmetric", size, _scaled(size, scale), scale, None)
             for size, scale in zip(x.sizes, scales, strict=True)
         ]
         if mode != "nearest":
@@ -106,13 +103,22 @@ def _uses(transformation: str, node: Node) -> bool:
     return True
 
 
+def _scaled(size: int, scale: float) -> int:
+    """The output's size along an axis, by FLOAT32's rules."""
+    with np.errstate(over="ignore"):
+        product = np.float32(size) * np.float32(scale)
+    if not np.isfinite(product):
+        raise Unsupported(f"its scale {scale} is too large for {size} elements")
+    return floor(product)
+
+
 def _sizes(node: Node, sizes: list[int]) -> tuple[list[int], list[float]]:
     """Of the output along the axes that are resized, whose input's are `sizes`, and the scales."""
     if node.has(2) and node.array(2, "scales").size:
         scales = [float(each) for each in node.array(2, "scales").reshape(-1)]
         if len(scales) != len(sizes) or min(scales) <= 0:
             raise Unsupported(f"its scales {scales} are not one above 0 for each of {len(sizes)} axes")
-        return [floor(np.float32(size) * np.float32(s)) for size, s in zip(sizes, scales, strict=True)], scales
+        return [_scaled(*each) for each in zip(sizes, scales, strict=True)], scales
     if not node.has(3):
         raise Unsupported("it has neither scales nor sizes")
     wanted = integers(node, 3, "sizes")

@@ -40,6 +40,7 @@ class Executed(NamedTuple):
     """An execution of a model: so many rows of so many requests, and nanoseconds of its parts."""
 
     rows: int
+    """0 if it was of a request that is none to be run with others, since it has too many, for example."""
     requests: int
     input_ns: int
     infer_ns: int
@@ -90,7 +91,9 @@ class Batcher:
         sized = self._repository.use(prepared.work)
         queue = self._queue(sized, prepared) if sized else None
         if sized is None or queue is None:
-            return await service.execute(prepared, data, memory, hang_up)
+            outcome = await service.execute(prepared, data, memory, hang_up)
+            self.count_alone(prepared, outcome)
+            return outcome
         service.ensure_open()
         prepared.bind(data)
         rows = sized.sizes[0][0]
@@ -106,6 +109,12 @@ class Batcher:
         finally:
             queue.leave(member)
             del member  # it holds its refusal, which holds this frame, and so the request's memory
+
+    def count_alone(self, prepared: Prepared, outcome: Outcome) -> None:
+        """Count an execution that nobody waited for others with, of a model whose requests are run together."""
+        sized = self._repository.use(prepared.work)
+        if sized and sized.model.batching:
+            self._observe(sized.model, Executed(0, 1, 0, int(outcome.compute_seconds * 1e9), 0))
 
     def _queue(self, sized: SizedModel, prepared: Prepared) -> "_Queue | None":
         """Where requests of these sizes wait; None if they do not."""

@@ -1,8 +1,11 @@
 """Triton's config.pbtxt, as far as it says what a model takes and gives."""
 
 import re
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from app.models.onnx.files import opened
 from app.models.onnx.reading import Port, Signature
 
 _BLANK = re.compile(r"\s*+(?:\#[^\n]*+\s*+)*+")
@@ -52,10 +55,16 @@ def apply_config(text: str, name: str, model: Signature) -> Signature:
     )
 
 
+def text_in(file: Path) -> str:
+    """What is in a config.pbtxt, or so much of it that `parse` refuses it. Raises OSError."""
+    with TextIOWrapper(opened(file), errors="replace") as text:
+        return text.read(_MOST_BYTES + 1)
+
+
 def parse(text: str) -> Message:
     """A message in protobuf's text format. Raises BadConfig."""
     if len(text) > _MOST_BYTES:
-        raise BadConfig(f"config.pbtxt has {len(text)} characters, where {_MOST_BYTES} are allowed.")
+        raise BadConfig(f"config.pbtxt has more than the {_MOST_BYTES} characters that are allowed.")
     tokens: list[str] = []
     position = 0
     while position < len(text):

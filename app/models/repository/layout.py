@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from app.engine.graph_documents import GraphName
-from app.models.repository.config import BadConfig, Message, number, parse, text_of
+from app.models.repository.config import BadConfig, Message, number, parse, text_in, text_of
 
 _MODEL, _CONFIG = "model.onnx", "config.pbtxt"
 
@@ -31,8 +31,8 @@ class Found(NamedTuple):
 
 def names_in(folder: Path) -> list[str]:
     """Of all models there, those with names that no model can have as well, unless nobody could read these
-    or they are hidden."""
-    names = {each.name for each in folder.iterdir() if _has_versions(each)}
+    or they are hidden. Raises OSError."""
+    names = {each.name for each in folder.iterdir() if _is_folder_of_model(each)}
     names |= {each.stem for each in folder.glob("*.onnx") if each.is_file()}
     unprintable = {each for each in names if not each.isprintable()}
     for name in sorted(unprintable):
@@ -45,11 +45,15 @@ def find(folder: Path, name: str) -> Found | None:
     config cannot be read or asks for versions that are not there."""
     if "/" in name or name.startswith("."):
         return None
-    own, plain = folder / name, folder / f"{name}.onnx"
     try:
-        is_folder, is_plain = _has_versions(own), plain.is_file()
-    except OSError:  # of a name that is too long
+        return _found(folder, name)
+    except OSError:  # of a name that is too long, or what is gone meanwhile
         return None
+
+
+def _found(folder: Path, name: str) -> Found | None:
+    own, plain = folder / name, folder / f"{name}.onnx"
+    is_folder, is_plain = _has_versions(own), plain.is_file()
     if not is_folder and not is_plain:
         return None
     try:
@@ -62,6 +66,14 @@ def find(folder: Path, name: str) -> Found | None:
         return Found({"1": plain}, None)
     config, file = _config(own), own / _CONFIG
     return Found(_chosen(_versions(own, _file_name(config)), config), file if file.is_file() else None)
+
+
+def _is_folder_of_model(folder: Path) -> bool:
+    try:
+        return _has_versions(folder)
+    except OSError as error:  # as of lost+found, which is root's, where a volume is mounted
+        log.warning("There are no models in the folder %r: %s.", folder.name, error.strerror)
+        return False
 
 
 def _has_versions(folder: Path) -> bool:
@@ -77,7 +89,7 @@ def _config(folder: Path) -> Message:
     if not file.is_file():
         return {}
     try:
-        return parse(file.read_text(errors="replace"))
+        return parse(text_in(file))
     except OSError as error:
         raise BadConfig(f"config.pbtxt cannot be read: {error.strerror}.") from None
 

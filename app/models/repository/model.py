@@ -18,12 +18,13 @@ from app.memory.accounts import MemoryShare
 from app.memory.addresses import address_of
 from app.models.onnx.builder import Array
 from app.models.onnx.errors import NotSupported, UnsupportedNode
+from app.models.onnx.files import opened
 from app.models.onnx.importer import Imported, import_model, never_supported
 from app.models.onnx.protos import operator_of
 from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_model, signature
 from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.batching import Batching, batching_of
-from app.models.repository.config import apply_config, parse
+from app.models.repository.config import apply_config, parse, text_in
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
@@ -199,11 +200,12 @@ def read(
     most = service.settings.max_model_bytes
     memory = service.memory.open()
     try:
-        size = os.stat(file).st_size
-        if size > most:
-            raise Unreadable(f"It has {size} bytes, where max_model_bytes allows {most}.")
-        memory.take(size)
-        proto = read_model(file.read_bytes(), file.parent, most)
+        with opened(file) as found:
+            size = os.fstat(found.fileno()).st_size
+            if size > most:
+                raise Unreadable(f"It has {size} bytes, where max_model_bytes allows {most}.")
+            memory.take(size)
+            proto = read_model(found.read(size), file.parent, most)
         ports = signature(proto)
         arrays = detached(proto)
         unsupported = never_supported(proto, ports, arrays, pausing(cancelled))
@@ -211,7 +213,7 @@ def read(
             raise NotSupported(unsupported)
         for port in (*ports.inputs.values(), *ports.outputs.values()):
             _check_port(port)
-        stated = config.read_text(errors="replace") if config else ""
+        stated = text_in(config) if config else ""
         ports = apply_config(stated, name, ports)
         batching = batching_of(f"{name}:{version}", ports, parse(stated), service.settings)
         held = sum(each.nbytes for each in arrays.values())

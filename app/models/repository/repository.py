@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from app.contract.violations import ContractError, Hresult, Violation
 from app.devices.device import Cancelled
 from app.engine.dispatch import Work
+from app.engine.graph_store import StoreFull
 from app.engine.graphs import CompiledGraph
 from app.engine.service import Service
 from app.engine.workers import Ticket
@@ -139,19 +140,28 @@ class Repository:
         return [each for each, one in entry.versions.items() if isinstance(one, LoadedModel)] if entry else []
 
     async def load(self, name: str) -> None:
-        """Read a model, again if it is loaded already. Raises UnknownModel, NotReady, and what `Service.run` raises."""
+        """Read a model, again if it is loaded already.
+
+        Raises UnknownModel, NotReady, StoreFull, and what `Service.run` raises.
+        """
         if self._folder is None or not self._is_there(name):
             raise UnknownModel(f"There is no model {name[:80]} in the folder.")
-        self._switches.set(name, is_loaded=True)
+        self._switch(name, is_loaded=True)
         await self._update(name)
         self.known(name, None)
 
     async def unload(self, name: str) -> None:
-        """Let go of a model. Raises UnknownModel."""
+        """Let go of a model. Raises UnknownModel, StoreFull."""
         if not self.has(name):
             raise UnknownModel(f"There is no model {name[:80]}.")
-        self._switches.set(name, is_loaded=False)
+        self._switch(name, is_loaded=False)
         await self._update(name)
+
+    def _switch(self, name: str, *, is_loaded: bool) -> None:
+        try:
+            self._switches.set(name, is_loaded=is_loaded)
+        except OSError as error:
+            raise StoreFull(f"There is no room to tell other workers of model {name}: {error.strerror}.") from None
 
     def lookup(self, model: LoadedModel, sizes: SizesOfAll) -> SizedModel | None:
         """The model for these sizes if it is compiled; it is in use from now on."""
@@ -354,7 +364,10 @@ def check(settings: Settings) -> None:
         raise Unusable(f"There is no folder {settings.models} to take models from.")
     if find_spec("onnx") is None:
         raise Unusable(str(Missing()))
-    names = layout.names_in(folder)
+    try:
+        names = layout.names_in(folder)
+    except OSError as error:
+        raise Unusable(f"The folder {settings.models} cannot be read: {error.strerror}.") from None
     for each in warm:
         if each.model not in names:
             raise Unusable(f"There is no model {each.model} to warm; there are {', '.join(names) or 'none'}.")

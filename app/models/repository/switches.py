@@ -1,6 +1,7 @@
 """Which models are to be loaded, as clients have said: in one process, or in several that share a folder."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -22,7 +23,7 @@ class Switches(Protocol):
         """As of now."""
 
     def set(self, name: str, *, is_loaded: bool) -> None:
-        """Have a model loaded, again if it is already, or not."""
+        """Have a model loaded, again if it is already, or not. Raises OSError if nobody can be told of it."""
 
 
 class LocalSwitches:
@@ -45,7 +46,8 @@ class SharedSwitches:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, Switch] = {}
-        folder.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):  # somebody removed what it is in: nothing is told from now on
+            folder.mkdir(exist_ok=True)
 
     def get(self, name: str) -> Switch:
         if not _is_plain(name):

@@ -156,6 +156,8 @@ ARRAY = np.arange(6, dtype=np.int16).reshape(2, 3)
         (npy(np.zeros(0, np.int8)), None, "/initialValues/sourcePath"),
         (npy(ARRAY).replace(b"(2, 3)", b"(9**9)"), None, "/initialValues/sourcePath"),
         (npy(ARRAY).replace(b"(2, 3)", b"(-2,3)"), None, "/initialValues/sourcePath"),
+        (npy(ARRAY).replace(b"(2, 3)", b"(-1, )"), None, "/initialValues/sourcePath"),
+        (npy(ARRAY.astype(">i2")).replace(b"(2, 3)", b"(-2,3)"), None, "/initialValues/sourcePath"),
     ],
 )
 def test_npy(client: httpx.Client, file: bytes, data_type: str | None, text: str | None) -> None:
