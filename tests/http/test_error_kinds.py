@@ -23,6 +23,7 @@ from app.http.core.documents import CODECS
 from app.http.core.exchange import Disconnected
 from app.http.core.problems import EXPECTED, OF_STATUS, Problem, Throttled, problem_for
 from app.http.native.inputs import described
+from app.http.server.replies import head_of, refusal
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 from app.operators.catalog import OPERATORS
 from tests.http.refusals import error_at, refusal_of
@@ -101,6 +102,22 @@ def test_every_status_has_a_kind(status: int) -> None:
     assert Kind(problem["type"].removeprefix("/errors#")) is OF_STATUS.get(
         status, Kind.UNSUPPORTED if status > 500 else Kind.UNREADABLE
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "phrase"),
+    [
+        (400, "Bad Request"),
+        (413, "Content Too Large"),
+        (414, "URI Too Long"),
+        (416, "Range Not Satisfiable"),
+        (422, "Unprocessable Content"),
+    ],
+)
+def test_phrases_are_the_same_whichever_python_it_is(status: int, phrase: str) -> None:
+    reply = refusal(status, "No.")
+    assert head_of(reply, []).startswith(f"HTTP/1.1 {status} {phrase}\r\n".encode())
+    assert httpx.Response(200, content=b"".join(reply.pieces)).json()["title"] == phrase
 
 
 def test_tensors_are_told_by_their_names() -> None:

@@ -36,6 +36,15 @@ _DETAILS = {
 }
 
 
+PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
+    413: "Content Too Large",
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
+"""Of statuses, as RFC 9110 has them; Python before 3.13 has those of RFCs that are obsolete."""
+
+
 class Throttled(Exception):
     """A client asks for more than its API key allows at the moment."""
 
@@ -114,7 +123,7 @@ class Problem(Response):
             kind = violations[0].kind if violations else OF_STATUS.get(status, _OTHER[status // 500])
         problem = ProblemDetails(
             type=kind.uri,
-            title=HTTPStatus(status).phrase,
+            title=PHRASES[status],
             status=status,
             detail=detail,
             errors=[

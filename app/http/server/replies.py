@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from http import HTTPStatus
 
 from app.http.core.exchange import Reply
-from app.http.core.problems import Problem
+from app.http.core.problems import PHRASES, Problem
 
 CLOSE = (b"connection", b"close")
 """The field after whose answer the connection is closed."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-_STATUS = {status.value: b"HTTP/1.1 %d %b" % (status, status.phrase.encode()) for status in HTTPStatus}
+_STATUS = {status: b"HTTP/1.1 %d %b" % (status, phrase.encode()) for status, phrase in PHRASES.items()}
 
 
 def head_of(reply: Reply, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
