@@ -29,6 +29,7 @@ from app.http.server.limit import ConnectionLimit, Limits
 from app.http.telemetry.metrics import Metrics
 from app.memory.buffers import Buffer, beginning
 from app.models.onnx.reading import Port, Signature
+from app.models.repository.model import LoadedModel
 from app.models.repository.repository import Repository
 from app.settings import Settings
 from tests.conftest import ServerFactory, ours_only
@@ -116,20 +117,27 @@ def test_one_that_fails_on_zeros_stops_no_other(tmp_path: Path, monkeypatch: pyt
     service.close()
 
 
-def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client need not know that somebody has a model's file read again."""
-    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
-    asked = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
-    body = json.dumps(asked).encode()
-
+async def ask(endpoint: InferEndpoint) -> bytes:
+    """The answer to an inference for sizes that nothing is compiled for."""
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}).encode()
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> dict[str, object]:
         return messages.pop() if messages else await asyncio.Future()  # the client stays
 
-    async def ask() -> Reply:
+    reply = await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive)), {"name": "affine"})
+    answer = b"".join(reply.pieces)
+    reply.sent()
+    return answer
+
+
+def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client need not know that somebody has a model's file read again."""
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+
+    async def loaded_again() -> bytes:
         find, before = endpoint.models.find, [await endpoint.models.find("affine")]
         await repository.load("affine")
 
@@ -137,38 +145,20 @@ def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
             return before.pop() if before else await find(name, version)
 
         monkeypatch.setattr(endpoint.models, "find", find_old_first)
-        return await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive)), {"name": "affine"})
+        return await ask(endpoint)
 
-    reply = asyncio.run(ask())
-    (output, *_) = json.loads(b"".join(reply.pieces))["outputs"]
+    (output, *_) = json.loads(asyncio.run(loaded_again()))["outputs"]
     np.testing.assert_array_equal([output["data"]], affine_of(np.array([[1, 2, 3]], np.float32)))
-    reply.sent()
     repository.close()
     service.close()
     assert service.memory.used == 0
 
 
-@pytest.mark.parametrize("made", ["y = Log(x)", "y = Div(x, x)", "y = Cast<to = 10>(x)"])
-def test_what_json_cannot_say_of_zeros_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture, made: str) -> None:
-    """As where a mask of zeros leaves nothing to a Softmax."""
-    type_ = "float16" if "Cast" in made else "float"
-    service, repository, _ = rehearsed(
-        tmp_path, model(f"m (float[rows, 3] x) => ({type_}[rows, 3] y) {{ {made} }}"), llvm=False
-    )
-    assert not caplog.records
-    repository.close()
-    service.close()
-
-
 def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is not compiled again and again, for nobody."""
     service, repository, endpoint = rehearsed(tmp_path, llvm=False)
-    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}).encode()
 
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def ask() -> None:
+    async def unloaded() -> None:
         found = await endpoint.models.find("affine")
 
         async def find(*_: object) -> object:
@@ -176,13 +166,31 @@ def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monk
 
         monkeypatch.setattr(endpoint.models, "find", find)
         repository.close()
-        request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive))
-        await endpoint(request, {"name": "affine"})
+        await ask(endpoint)
 
     monkeypatch.setattr(Repository, "compiled", None)
     with pytest.raises(HTTPException, match="was unloaded while the request came") as raised:
-        asyncio.run(ask())
+        asyncio.run(unloaded())
     assert raised.value.status_code == 503
+    service.close()
+    assert service.memory.used == 0
+
+
+def test_one_that_others_take_the_place_of_again_and_again_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+    compiled = []
+
+    async def compile_and_drop(_: Repository, __: LoadedModel, sizes: object) -> None:
+        compiled.append(sizes)
+
+    monkeypatch.setattr(Repository, "compiled", compile_and_drop)
+    with pytest.raises(HTTPException, match="max_model_graphs") as raised:
+        asyncio.run(ask(endpoint))
+    assert raised.value.status_code == 503
+    assert compiled == [((1, 3),)] * 4
+    repository.close()
     service.close()
     assert service.memory.used == 0
 
