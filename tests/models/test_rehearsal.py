@@ -32,6 +32,7 @@ from app.models.onnx.reading import Port, Signature
 from app.models.repository.model import LoadedModel
 from app.models.repository.repository import Repository
 from app.settings import Settings
+from app.stages import Stages
 from tests.conftest import ServerFactory, ours_only
 from tests.models.documents import affine, affine_of, model
 
@@ -242,8 +243,10 @@ def test_what_a_model_will_be_counted_in_is_there_before(tmp_path: Path, batches
 
     async def ask() -> None:
         request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive))
+        request.stages = Stages()
         reply = await endpoint(request, {"name": "affine"})
         reply.sent()
+        assert ("batch" in {each.name for each in request.stages.done}) == (batches > 1)
         assert request.prepared
         assert request.outcome
         endpoint.metrics.dispatched(request.prepared, request.outcome)
