@@ -1,18 +1,27 @@
 """What is read of a request by whom, and what is known of one like it."""
 
 import asyncio
+import gzip
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.codecs.numbers import read_numbers
 from app.engine.service import Service
+from app.http.core.asgi import AsgiBody
+from app.http.core.compression import compress, decompress
 from app.http.core.documents import LIGHT, TooHeavy
+from app.http.core.exchange import Request
+from app.http.inference.endpoints import OFFLOADED, InferEndpoint
 from app.http.inference.models import Models
 from app.http.inference.requests import InferenceReader, Parts
 from app.http.inference.shared_memory import Regions
+from app.http.server.limit import ConnectionLimit
+from app.http.telemetry.metrics import Metrics
 from app.memory.accounts import LimitExceeded
 from app.models.repository.repository import Repository
 from app.settings import KIB, Settings
@@ -78,3 +87,85 @@ def test_a_request_with_another_id_is_known(service: Service, reader: InferenceR
         for text, id_ in (asked(b"another"), "another"), (asked(b""), ""), (plain, None):
             found, parts = reader.find(CELU, text, len(text), memory)
             assert (found is not None, parts.id) == (True, id_)
+
+
+@pytest.fixture
+def endpoint(service: Service) -> InferEndpoint:
+    return InferEndpoint(service, Metrics(service, ConnectionLimit(1)), Repository(service))
+
+
+def infer(endpoint: InferEndpoint, body: bytes, *fields: tuple[bytes, bytes]) -> Request:
+    """A request that was answered."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> dict[str, object]:
+        return messages.pop() if messages else await asyncio.Future()  # the client stays
+
+    async def main() -> Request:
+        request = Request("POST", "/", b"/", b"", [*fields], AsgiBody(len(body), receive))
+        reply = await endpoint(request, {"name": CELU})
+        assert reply.status == 200
+        reply.sent()
+        return request
+
+    return asyncio.run(main())
+
+
+def numbers_text(count: int, number: str) -> bytes:
+    tensor = '{"inputs": [{"name": "InputTensor", "datatype": "FP32", "shape": [%d], "data": [%s]}]}'
+    return (tensor % (count, ", ".join([number] * count))).encode()
+
+
+def noted(work: Callable[..., Any], by_loop: list[bool]) -> Callable[..., Any]:
+    """`work`, which notes whether it is in the event loop's thread."""
+
+    def noting(*args: Any) -> Any:
+        by_loop.append(threading.current_thread() is threading.main_thread())
+        return work(*args)
+
+    return noting
+
+
+LONG, MANY = numbers_text(OFFLOADED // 20, "0.0000000000000000001"), numbers_text(OFFLOADED // 4, "1")
+assert len(LONG) >= OFFLOADED > len(MANY)
+SMALL = numbers_text(3, "1")
+GZIP = b"content-encoding", b"gzip"
+
+
+@pytest.mark.parametrize(
+    ("body", "fields", "is_light"),
+    [
+        (SMALL, [], True),
+        (numbers_text(OFFLOADED // 4 // 2 - 1, "1"), [], True),
+        (MANY, [], False),
+        (LONG, [], False),
+        (text_of(NUMBERS, LIGHT), [], True),
+        (text_of(NUMBERS, LIGHT + 1), [], False),
+        (gzip.compress(SMALL), [GZIP], False),
+    ],
+    ids=["small", "nearly too many", "many", "long", "light", "heavy", "compressed"],
+)
+def test_who_reads_it(
+    endpoint: InferEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    body: bytes,
+    fields: list[tuple[bytes, bytes]],
+    is_light: bool,
+) -> None:
+    """The event loop what is read in a moment, a worker all else."""
+    by_loop = list[bool]()
+    monkeypatch.setattr("app.http.inference.requests.read_numbers", noted(read_numbers, by_loop))
+    monkeypatch.setattr("app.http.inference.endpoints.decompress", noted(decompress, by_loop))
+    for _ in range(3):  # the last one is known
+        request = infer(endpoint, body, *fields)
+        assert request.prepared
+        assert request.outcome
+    assert set(by_loop) == {is_light}
+    assert len(by_loop) == 3 * (1 + len(fields))
+
+
+def test_a_worker_compresses_the_answer(endpoint: InferEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_loop = list[bool]()
+    monkeypatch.setattr("app.http.inference.endpoints.compress", noted(compress, by_loop))
+    infer(endpoint, SMALL, (b"accept-encoding", b"gzip"))
+    assert by_loop == [False]
