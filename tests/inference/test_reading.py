@@ -18,6 +18,7 @@ from app.http.core.documents import LIGHT, TooHeavy
 from app.http.core.exchange import Request
 from app.http.inference.endpoints import OFFLOADED, InferEndpoint
 from app.http.inference.models import Models
+from app.http.inference.operator_models import OperatorModel
 from app.http.inference.requests import InferenceReader, Parts
 from app.http.inference.shared_memory import Regions
 from app.http.server.limit import ConnectionLimit
@@ -169,3 +170,23 @@ def test_a_worker_compresses_the_answer(endpoint: InferEndpoint, monkeypatch: py
     monkeypatch.setattr("app.http.inference.endpoints.compress", noted(compress, by_loop))
     infer(endpoint, SMALL, (b"accept-encoding", b"gzip"))
     assert by_loop == [False]
+
+
+@pytest.mark.parametrize("body", [SMALL, MANY, gzip.compress(MANY)], ids=["small", "many", "compressed"])
+def test_what_is_counted_of_its_time_is_in_nanoseconds(
+    endpoint: InferEndpoint, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    """No part of it twice."""
+    counted = []
+
+    def observe(_: OperatorModel, __: object, ns: int, took: tuple[float, ...]) -> None:
+        counted.append((ns, took))
+
+    monkeypatch.setattr(OperatorModel, "observe", observe)
+    request = infer(endpoint, body, *([GZIP] if body[:2] == b"\x1f\x8b" else []))
+    assert request.outcome
+    ((ns, (queue, input_, compute, output)),) = counted
+    assert queue == request.outcome.queue_seconds * 1e9
+    assert compute == request.outcome.compute_seconds * 1e9 > 0
+    assert min(input_, output) > 0
+    assert queue + input_ + compute + output <= ns

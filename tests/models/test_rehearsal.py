@@ -27,6 +27,7 @@ from app.http.server import rehearsal
 from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit, Limits
 from app.http.telemetry.metrics import Metrics
+from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer, beginning
 from app.models.onnx.reading import Port, Signature
 from app.models.repository.model import LoadedModel
@@ -194,6 +195,41 @@ def test_one_that_others_take_the_place_of_again_and_again_is_given_up(
     repository.close()
     service.close()
     assert service.memory.used == 0
+
+
+def test_sizes_that_are_asked_for_again_are_kept_longest(tmp_path: Path) -> None:
+    """Also by a request that was read before, for which nobody looks them up."""
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+    for _ in range(3):
+        asyncio.run(ask(endpoint))
+    assert [sizes for _, sizes in repository.compiled_sizes()] == [((2, 3),), ((1, 3),)]
+    repository.lookup(repository.known("affine", None), ((2, 3),))
+    assert [sizes for _, sizes in repository.compiled_sizes()] == [((1, 3),), ((2, 3),)]
+    asyncio.run(ask(endpoint))
+    assert [sizes for _, sizes in repository.compiled_sizes()] == [((2, 3),), ((1, 3),)]
+    repository.close()
+    service.close()
+
+
+def test_it_is_done_on_zeros_whatever_was_in_memory_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer, execute_in = MemoryShare.buffer, Service.execute_in
+    given = []
+
+    def used_buffer(memory: MemoryShare, size: int) -> Buffer:
+        made = buffer(memory, size)
+        made[:] = b"\xff" * size
+        return made
+
+    def execute(service: Service, ticket: Any, prepared: Any, data: dict[str, Buffer], memory: MemoryShare) -> Any:
+        given.append(bytes(data["x"]))
+        return execute_in(service, ticket, prepared, data, memory)
+
+    monkeypatch.setattr(MemoryShare, "buffer", used_buffer)
+    monkeypatch.setattr(Service, "execute_in", execute)
+    service, repository, _ = rehearsed(tmp_path, llvm=False)
+    assert set(given) == {bytes(24)}
+    repository.close()
+    service.close()
 
 
 @ours_only
