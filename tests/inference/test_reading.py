@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from app.codecs.numbers import read_numbers
+from app.codecs.request_cache import LONGEST
 from app.engine.service import Service
 from app.http.core.asgi import AsgiBody
 from app.http.core.compression import compress, decompress
@@ -88,6 +89,24 @@ def test_a_request_with_another_id_is_known(service: Service, reader: InferenceR
         for text, id_ in (asked(b"another"), "another"), (asked(b""), ""), (plain, None):
             found, parts = reader.find(CELU, text, len(text), memory)
             assert (found is not None, parts.id) == (True, id_)
+
+
+@pytest.mark.parametrize(("structure", "is_known"), [(LONGEST, True), (LONGEST + 1, False)])
+def test_what_is_long_is_not_remembered(
+    service: Service, reader: InferenceReader, structure: int, is_known: bool
+) -> None:
+    model = Models(service, Repository(service)).operator(CELU)
+    assert model
+    text = text_of({"inputs": [listed("InputTensor", X)]}, 0)
+    for padding in range(2):  # the mark of what was cut out counts, too
+        kept = parts_of(reader, text, only_light=False)
+        text += b" " * ((structure - len(kept.structure)) * (1 - padding))
+    for _ in range(2):
+        asyncio.run(reader.judge(CELU, model, parts_of(reader, text, only_light=False)))
+    with service.memory.open() as memory:
+        found, parts = reader.find(CELU, text, len(text), memory)
+        assert len(parts.structure) == structure
+        assert (found is not None) == is_known
 
 
 @pytest.fixture
