@@ -446,6 +446,15 @@ def test_lines_that_are_refused(tmp_path: Path, line: str, says: str) -> None:
     assert "red" not in str(refused.value)  # it could be a key
 
 
+def test_where_there_is_no_file_nothing_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    keys = Keys("given", "")
+    before = keys.find("given")
+    keys.reload()
+    assert keys.find("given") is before is not None
+    assert not caplog.records
+
+
 def test_usage_outlives_its_line(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("key requests-per-second=0.001")

@@ -14,6 +14,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from app.http.server import limit
 from app.http.server.limit import FILES, RESERVE, room_for_connections
 from app.operators.operator import PREFIX
 from tests.conftest import COMMAND, RunningServer, ServerFactory, ours_only, running_server
@@ -78,6 +79,51 @@ def test_who_fills_the_reserve_makes_room_for_who_asks(start_server: ServerFacto
         assert reserve[-1].ask(HEALTH).status_code == 200
 
 
+class Counted:
+    """A connection, as its limit sees it."""
+
+    def __init__(self) -> None:
+        self.drops = 0
+
+    def drop(self) -> None:
+        self.drops += 1
+
+
+def test_who_finds_no_place_is_counted_and_told_of_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 5.0  # of a machine that was just started
+    monkeypatch.setattr(limit, "monotonic", lambda: now)
+    counted = limit.ConnectionLimit(2)
+    refused = memoryview(bytearray(8)).cast("d")
+    counted.count_in(refused)
+    served, reserve = [Counted() for _ in range(2)], [Counted() for _ in range(RESERVE + 2)]
+    assert [counted.enter(each) for each in served] == [True, True]
+    assert (counted.count, refused[0], caplog.records) == (2, 0, [])
+    for number, each in enumerate(reserve[:RESERVE], 1):
+        assert not counted.enter(each)
+        assert (counted.count, refused[0]) == (2 + number, number)
+    assert len(caplog.records) == 1
+    assert {each.drops for each in [*served, *reserve]} == {0}
+
+    now += 9.9
+    counted.leave(reserve[1])
+    assert not counted.enter(reserve[-2])
+    assert len(caplog.records) == 1
+    assert {each.drops for each in reserve} == {0}
+    now += 0.1
+    assert not counted.enter(reserve[-1])
+    assert len(caplog.records) == 2
+    assert [each.drops for each in reserve] == [1] + [0] * (RESERVE + 1), "the one that came first makes room"
+    assert (counted.count, refused[0]) == (2 + RESERVE, RESERVE + 2)
+
+    counted.leave(served[0])
+    assert counted.enter(served[0])
+    for each in [*served, *reserve]:  # one that was dropped is closed, too
+        counted.leave(each)
+    assert counted.count == 0
+
+
 def test_few_descriptors_are_survived(tmp_path: Path) -> None:
     """The limit of open files is lower than what max_connections would need."""
     files = 160
@@ -121,6 +167,19 @@ def test_the_limit_of_descriptors_is_raised_to_the_hard_one(tmp_path: Path) -> N
         limits = Path(f"/proc/{server.process.pid}/limits").read_text().splitlines()
         (soft, hard) = next(line for line in limits if line.startswith("Max open files")).split()[3:5]
         assert soft == hard != "64"
+
+
+@pytest.mark.parametrize("error", [OSError, ValueError])
+def test_a_limit_of_descriptors_that_stays_holds_up_no_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error("not allowed")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 128))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    limit.raise_descriptor_limit()
+    assert "stays at 64: not allowed" in caplog.text
 
 
 @pytest.mark.parametrize("workers", ["1", "3"])

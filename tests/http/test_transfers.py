@@ -175,7 +175,7 @@ def test_all_is_sent_to_a_client_that_takes_it(pair: Pair, moving: Moving, is_lo
 
     taker = threading.Thread(target=take)
     taker.start()
-    work = Sending(iter([pieces[:2], pieces[2:]]))
+    work = Sending(iter([pieces[:2], pieces[2:3], pieces[3:]]))
     while work.sent < SIZE + 8:  # on a busy machine it pauses
         work.run(lent.fileno(), moving)
     taker.join()
@@ -198,6 +198,17 @@ def test_what_a_slow_client_does_not_take_is_left_in_order(pair: Pair, moving: M
     while len(received) < work.sent:
         received += client.recv(1 << 20)
     assert received == whole[: work.sent]
+
+
+def test_who_is_gone_is_sent_nothing_and_ends_no_process(moving: Moving) -> None:
+    """The system would, by SIGPIPE, if Python had not told it otherwise."""
+    client, lent = socket.socketpair()
+    with lent:
+        lent.setblocking(False)
+        client.close()
+        work = Sending(iter([[DATA]]))
+        work.run(lent.fileno(), moving)
+        assert (work.sent, work.rest) == (0, [DATA])
 
 
 def test_nothing_goes_on_that_nobody_wants(pair: Pair, moving: Moving) -> None:

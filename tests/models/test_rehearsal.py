@@ -27,10 +27,13 @@ from app.http.server import rehearsal
 from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit, Limits
 from app.http.telemetry.metrics import Metrics
+from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer, beginning
 from app.models.onnx.reading import Port, Signature
+from app.models.repository.model import LoadedModel
 from app.models.repository.repository import Repository
 from app.settings import Settings
+from app.stages import Stages
 from tests.conftest import ServerFactory, ours_only
 from tests.models.documents import affine, affine_of, model
 
@@ -116,20 +119,27 @@ def test_one_that_fails_on_zeros_stops_no_other(tmp_path: Path, monkeypatch: pyt
     service.close()
 
 
-def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client need not know that somebody has a model's file read again."""
-    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
-    asked = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
-    body = json.dumps(asked).encode()
-
+async def ask(endpoint: InferEndpoint) -> bytes:
+    """The answer to an inference for sizes that nothing is compiled for."""
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}).encode()
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> dict[str, object]:
         return messages.pop() if messages else await asyncio.Future()  # the client stays
 
-    async def ask() -> Reply:
+    reply = await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive)), {"name": "affine"})
+    answer = b"".join(reply.pieces)
+    reply.sent()
+    return answer
+
+
+def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client need not know that somebody has a model's file read again."""
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+
+    async def loaded_again() -> bytes:
         find, before = endpoint.models.find, [await endpoint.models.find("affine")]
         await repository.load("affine")
 
@@ -137,38 +147,20 @@ def test_one_that_is_loaded_again_before_it_is_compiled_is_found_again(
             return before.pop() if before else await find(name, version)
 
         monkeypatch.setattr(endpoint.models, "find", find_old_first)
-        return await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive)), {"name": "affine"})
+        return await ask(endpoint)
 
-    reply = asyncio.run(ask())
-    (output, *_) = json.loads(b"".join(reply.pieces))["outputs"]
+    (output, *_) = json.loads(asyncio.run(loaded_again()))["outputs"]
     np.testing.assert_array_equal([output["data"]], affine_of(np.array([[1, 2, 3]], np.float32)))
-    reply.sent()
     repository.close()
     service.close()
     assert service.memory.used == 0
 
 
-@pytest.mark.parametrize("made", ["y = Log(x)", "y = Div(x, x)", "y = Cast<to = 10>(x)"])
-def test_what_json_cannot_say_of_zeros_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture, made: str) -> None:
-    """As where a mask of zeros leaves nothing to a Softmax."""
-    type_ = "float16" if "Cast" in made else "float"
-    service, repository, _ = rehearsed(
-        tmp_path, model(f"m (float[rows, 3] x) => ({type_}[rows, 3] y) {{ {made} }}"), llvm=False
-    )
-    assert not caplog.records
-    repository.close()
-    service.close()
-
-
 def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is not compiled again and again, for nobody."""
     service, repository, endpoint = rehearsed(tmp_path, llvm=False)
-    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}).encode()
 
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def ask() -> None:
+    async def unloaded() -> None:
         found = await endpoint.models.find("affine")
 
         async def find(*_: object) -> object:
@@ -176,15 +168,68 @@ def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monk
 
         monkeypatch.setattr(endpoint.models, "find", find)
         repository.close()
-        request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive))
-        await endpoint(request, {"name": "affine"})
+        await ask(endpoint)
 
     monkeypatch.setattr(Repository, "compiled", None)
     with pytest.raises(HTTPException, match="was unloaded while the request came") as raised:
-        asyncio.run(ask())
+        asyncio.run(unloaded())
     assert raised.value.status_code == 503
     service.close()
     assert service.memory.used == 0
+
+
+def test_one_that_others_take_the_place_of_again_and_again_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+    compiled = []
+
+    async def compile_and_drop(_: Repository, __: LoadedModel, sizes: object) -> None:
+        compiled.append(sizes)
+
+    monkeypatch.setattr(Repository, "compiled", compile_and_drop)
+    with pytest.raises(HTTPException, match="max_model_graphs") as raised:
+        asyncio.run(ask(endpoint))
+    assert raised.value.status_code == 503
+    assert compiled == [((1, 3),)] * 4
+    repository.close()
+    service.close()
+    assert service.memory.used == 0
+
+
+def test_sizes_that_are_asked_for_again_are_kept_longest(tmp_path: Path) -> None:
+    """Also by a request that was read before, for which nobody looks them up."""
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+    for _ in range(3):
+        asyncio.run(ask(endpoint))
+    assert [sizes for _, sizes in repository.compiled_sizes()] == [((2, 3),), ((1, 3),)]
+    repository.lookup(repository.known("affine", None), ((2, 3),))
+    assert [sizes for _, sizes in repository.compiled_sizes()] == [((1, 3),), ((2, 3),)]
+    asyncio.run(ask(endpoint))
+    assert [sizes for _, sizes in repository.compiled_sizes()] == [((2, 3),), ((1, 3),)]
+    repository.close()
+    service.close()
+
+
+def test_it_is_done_on_zeros_whatever_was_in_memory_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer, execute_in = MemoryShare.buffer, Service.execute_in
+    given = []
+
+    def used_buffer(memory: MemoryShare, size: int) -> Buffer:
+        made = buffer(memory, size)
+        made[:] = b"\xff" * size
+        return made
+
+    def execute(service: Service, ticket: Any, prepared: Any, data: dict[str, Buffer], memory: MemoryShare) -> Any:
+        given.append(bytes(data["x"]))
+        return execute_in(service, ticket, prepared, data, memory)
+
+    monkeypatch.setattr(MemoryShare, "buffer", used_buffer)
+    monkeypatch.setattr(Service, "execute_in", execute)
+    service, repository, _ = rehearsed(tmp_path, llvm=False)
+    assert set(given) == {bytes(24)}
+    repository.close()
+    service.close()
 
 
 @ours_only
@@ -234,8 +279,10 @@ def test_what_a_model_will_be_counted_in_is_there_before(tmp_path: Path, batches
 
     async def ask() -> None:
         request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive))
+        request.stages = Stages()
         reply = await endpoint(request, {"name": "affine"})
         reply.sent()
+        assert ("batch" in {each.name for each in request.stages.done}) == (batches > 1)
         assert request.prepared
         assert request.outcome
         endpoint.metrics.dispatched(request.prepared, request.outcome)

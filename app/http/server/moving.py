@@ -34,7 +34,7 @@ _MORE = getattr(socket, "MSG_MORE", 0)  # of Linux
 
 class Moving:
     """Moves until all is moved, the other side pauses or is gone, or ROUNDS are over. Safe to use from several threads,
-    each with a socket of its own, which they have by its descriptor."""
+    each with a socket of its own, which they have by its descriptor, and which never blocks."""
 
     def __init__(self, compile_: Compile) -> None:
         """Takes some 20 ms."""
@@ -63,11 +63,9 @@ class Moving:
 
 
 def _source() -> str:
-    dont_wait = int(socket.MSG_DONTWAIT)
     wake = "%woken = call i32 @wake_by(i32 %socket, i64 %left, i32 %set)"
-    receive = _rounds("", wake, select.POLLIN, f"@recv(i32 %socket, ptr %at, i64 %left, i32 {dont_wait})")
-    flags = f"%flags = or i32 %more, {dont_wait | int(getattr(socket, 'MSG_NOSIGNAL', 0))}"
-    send = _rounds(flags, "%woken = add i32 0, 1", select.POLLOUT, "@send(i32 %socket, ptr %at, i64 %left, i32 %flags)")
+    receive = _rounds(wake, select.POLLIN, "@recv(i32 %socket, ptr %at, i64 %left, i32 0)")
+    send = _rounds("%woken = add i32 0, 1", select.POLLOUT, "@send(i32 %socket, ptr %at, i64 %left, i32 %more)")
     return f"""
 declare i32 @poll(ptr, i64, i32)
 declare i64 @recv(i32, ptr, i64, i32)
@@ -109,12 +107,11 @@ end:
 """
 
 
-def _rounds(first: str, before: str, event: int, call: str) -> str:
+def _rounds(before: str, event: int, call: str) -> str:
     """Wait for the other side, then move what can be; from `entry` to `end`, where it goes from `round`, `moves` and
     `moved`."""
     return f"""entry:
   %asked = alloca {{i32, i16, i16}}
-  {first}
   br label %round
 round:
   %done = phi i64 [0, %entry], [%now, %moved.on]
