@@ -57,7 +57,7 @@ def apply_config(text: str, name: str, model: Signature) -> Signature:
 
 def text_in(file: Path) -> str:
     """What is in a config.pbtxt, or so much of it that `parse` refuses it. Raises OSError."""
-    with TextIOWrapper(opened(file), errors="replace") as text:
+    with TextIOWrapper(opened(file), "utf-8", "replace") as text:
         return text.read(_MOST_BYTES + 1)
 
 
