@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from threading import Lock
 from typing import Any
 
@@ -40,6 +41,8 @@ _COPIED = 1 << 22
 _FILED = MsgpackCodec()
 """How what was sent is handed to other workers."""
 
+_HAND_OVER = "hand the graph to other workers"
+
 
 class UnknownGraph(Exception):
     """No graph of this id is kept."""
@@ -57,7 +60,16 @@ class GraphConflict(Exception):
 
 
 class StoreFull(Exception):
-    """There is no room for one more graph beside those that are kept."""
+    """There is no room for one more graph beside those that are kept, or for what other workers are told."""
+
+
+@contextmanager
+def room_to(share: str) -> Iterator[None]:
+    """While something is shared with other workers: raises StoreFull for OSError, with what there is no room for."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreFull(f"There is no room to {share}: {error.strerror}.") from None
 
 
 class KeptGraph:
@@ -204,26 +216,26 @@ class GraphStore:
             compiled.memory_bytes + DESCRIBED * len(descriptor),
             compiled.subject.capability,
         )
-        try:
-            with self._lock, self._entries.adding():
-                self._drop_idle()
-                known = self._entries.find(id_)
-                if known:
-                    _check_same(request, known.record)
-                    known.use()
-                    kept = self._graphs.get(id_)
-                    if kept and kept.entry is known:
-                        return kept, False
-                else:
-                    self._check(record)
-                own = compiled.with_own_tensors(lambda each: _copy(each, memory))
-                prepared = self._prepare(own, request.device)
+        with self._lock, ExitStack() as adding:
+            with room_to(_HAND_OVER):
+                adding.enter_context(self._entries.adding())
+            self._drop_idle()
+            known = self._entries.find(id_)
+            if known:
+                _check_same(request, known.record)
+                known.use()
+                kept = self._graphs.get(id_)
+                if kept and kept.entry is known:
+                    return kept, False
+            else:
+                self._check(record)
+            own = compiled.with_own_tensors(lambda each: _copy(each, memory))
+            prepared = self._prepare(own, request.device)
+            with room_to(_HAND_OVER):
                 entry = known or self._entries.add(record, _filed(request, graph))
-                kept = self._graphs[id_] = KeptGraph(entry, own, descriptor)
-                kept.prepared[request.device] = prepared
-                return kept, known is None
-        except OSError as error:
-            raise StoreFull(f"There is no room to hand the graph to other workers: {error.strerror}.") from None
+            kept = self._graphs[id_] = KeptGraph(entry, own, descriptor)
+            kept.prepared[request.device] = prepared
+            return kept, known is None
 
     def drop(self, id_: str) -> None:
         """Raises UnknownGraph."""

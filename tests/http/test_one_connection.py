@@ -22,6 +22,7 @@ from app.http.server.transfers import LENT
 from app.http.server.turn import Turn
 from app.http.server.watches import HALF_CLOSED_SECONDS
 from app.steps import in_step
+from tests.http.clock import Timers
 
 KEEP_ALIVE = 30.0
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -29,23 +30,12 @@ CLOSE = b"\r\nconnection: close\r\n"
 LOCAL = ("127.0.0.1", 1234)
 
 
-class Timer:
-    def __init__(self, when: float, callback: Callable[[], None]) -> None:
-        self.when = when
-        self.callback = callback
-        self.is_over = False
-
-    def cancel(self) -> None:
-        self.is_over = True
-
-
-class Clock:
+class Clock(Timers):
     """The event loop, but for time, which passes when the test says so."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        super().__init__(1000.0)
         self._loop = asyncio.get_running_loop()
-        self._timers: list[Timer] = []
         self._soon: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -63,23 +53,6 @@ class Clock:
         for each in soon:
             each()
         return bool(soon)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        self._timers.append(Timer(self.now + seconds, callback))
-        return self._timers[-1]
-
-    @property
-    def timers(self) -> list[Timer]:
-        """Those that run."""
-        return sorted((each for each in self._timers if not each.is_over), key=lambda each: each.when)
-
-    def pass_by(self, seconds: float) -> None:
-        end = self.now + seconds
-        while self.timers and self.timers[0].when <= end:
-            timer = self.timers[0]
-            self.now, timer.is_over = timer.when, True
-            timer.callback()
-        self.now = end
 
 
 class Transport(asyncio.Transport):

@@ -1,7 +1,7 @@
 """Timers of a connection, whose time passes when the test says so."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,37 +15,10 @@ from app.http.server.watches import (
     HangUpWatch,
     SendWatch,
 )
+from tests.http.clock import Timers
 from tests.http.load import wait_until
 
 Pair = tuple[socket.socket, socket.socket]
-
-
-class Timer:
-    def __init__(self, when: float, callback: Callable[[], None]) -> None:
-        self.when, self.callback = when, callback
-        self.is_over = False
-
-    def cancel(self) -> None:
-        self.is_over = True
-
-
-class Clock:
-    """What a watch asks of the event loop."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.timers: list[Timer] = []
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        self.timers.append(Timer(self.now + seconds, callback))
-        return self.timers[-1]
-
-    def pass_by(self, seconds: float) -> None:
-        end = self.now + seconds
-        while due := [each for each in self.timers if not each.is_over and each.when <= end]:
-            due[0].is_over, self.now = True, due[0].when
-            due[0].callback()
-        self.now = end
 
 
 class Transport:
@@ -81,7 +54,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 
 def watched(connected: socket.socket | None = None) -> tuple[Any, Any]:
-    return Transport(connected), Clock()
+    return Transport(connected), Timers()
 
 
 def test_a_deadline_runs_from_its_first_start_on() -> None:

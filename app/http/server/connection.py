@@ -203,7 +203,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_idle():
             self.shutdown()
         elif not self.transport.is_closing():
-            self._is_refused = True
             self._close_gently()
 
     def eof_received(self) -> bool:
@@ -463,7 +462,6 @@ class Connection(asyncio.BufferedProtocol):
             if exchange.is_whole:
                 self._close()
             else:  # an answer that needed no body, or not all of it
-                self._is_refused = True
                 self._close_gently()
             return
         if self._reader.is_held and (self._newest is None or not self._newest.is_full()):
@@ -586,6 +584,7 @@ class Connection(asyncio.BufferedProtocol):
         client has read it. So only our side is closed (RFC 9112, 9.6), and what arrives is dropped until the client
         closes too.
         """
+        self._is_refused = True
         self.send_waiting()
         if not self.transport.can_write_eof():  # TLS
             self._close()

@@ -92,7 +92,7 @@ class Batcher:
         queue = self._queue(sized, prepared) if sized else None
         if sized is None or queue is None:
             outcome = await service.execute(prepared, data, memory, hang_up)
-            self.count_alone(prepared, outcome)
+            self._count(sized, 0, outcome)
             return outcome
         service.ensure_open()
         prepared.bind(data)
@@ -103,7 +103,7 @@ class Batcher:
             await service.wait(member.place, hang_up)
             if member.outcome is None:
                 outcome = await service.execute(prepared, data, memory, hang_up, place=member.place)
-                self._observe(sized.model, Executed(rows, 1, 0, int(outcome.compute_seconds * 1e9), 0))
+                self._count(sized, rows, outcome)
                 return outcome
             return member.outcome
         finally:
@@ -112,9 +112,12 @@ class Batcher:
 
     def count_alone(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count an execution that nobody waited for others with, of a model whose requests are run together."""
-        sized = self._repository.use(prepared.work)
+        self._count(self._repository.use(prepared.work), 0, outcome)
+
+    def _count(self, sized: SizedModel | None, rows: int, outcome: Outcome) -> None:
+        """Of one request, with as many rows as `Executed` has."""
         if sized and sized.model.batching:
-            self._observe(sized.model, Executed(0, 1, 0, int(outcome.compute_seconds * 1e9), 0))
+            self._observe(sized.model, Executed(rows, 1, 0, int(outcome.compute_seconds * 1e9), 0))
 
     def _queue(self, sized: SizedModel, prepared: Prepared) -> "_Queue | None":
         """Where requests of these sizes wait; None if they do not."""

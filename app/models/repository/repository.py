@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from app.contract.violations import ContractError, Hresult, Violation
 from app.devices.device import Cancelled
 from app.engine.dispatch import Work
-from app.engine.graph_store import StoreFull
+from app.engine.graph_store import room_to
 from app.engine.graphs import CompiledGraph
 from app.engine.service import Service
 from app.engine.workers import Ticket
@@ -158,10 +158,8 @@ class Repository:
         await self._update(name)
 
     def _switch(self, name: str, *, is_loaded: bool) -> None:
-        try:
+        with room_to(f"tell other workers of model {name}"):
             self._switches.set(name, is_loaded=is_loaded)
-        except OSError as error:
-            raise StoreFull(f"There is no room to tell other workers of model {name}: {error.strerror}.") from None
 
     def lookup(self, model: LoadedModel, sizes: SizesOfAll) -> SizedModel | None:
         """The model for these sizes if it is compiled; it is in use from now on."""
