@@ -571,6 +571,20 @@ def test_what_cannot_be_handed_to_other_workers_is_not_kept(
     assert (service.graphs.count, len(service.graphs.summaries())) == (is_kept, is_kept)
 
 
+def test_what_else_fails_is_no_lack_of_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(Settings(threads=1, gpus="none"), SharedEntries(tmp_path, 2, 1))
+    request = validate(GraphKeepRequest, {"graph": graph([relu()], [into(0, 0)], [out(0)])})
+
+    def fails(*_: object) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(service.graphs, "_prepare", fails)
+    with service.memory.open() as memory, pytest.raises(OSError, match="Input/output error"):
+        service.graphs.keep(request, CODECS["application/msgpack"], b"", memory, lambda: False)
+    service.close()
+    assert service.graphs.count == 0
+
+
 def test_one_that_is_dropped_and_kept_again_is_another_one_to_every_worker(tmp_path: Path) -> None:
     first, second = (SharedEntries(tmp_path, 2, worker) for worker in range(2))
     capability = GraphCapability(graph="0" * 32, feature_level="6_4", nodes=1, kernels=1, operators=[])
