@@ -22,6 +22,7 @@ from app.devices.cuda.halves import (
     SOFTPLUS,
     STEEP_SOFTPLUS,
     SWISH,
+    TANGENT,
 )
 from app.devices.cuda.quantized import ROUNDED_QUOTIENT, ROUNDED_SUM
 from app.devices.cuda.reals import REALS
@@ -125,6 +126,7 @@ LIBRARY: dict[str, str] = {
     "log_half": LOGARITHM_HALF,
     "sine_half": SINE,
     "cosine_half": "",
+    "tangent_half": TANGENT,
     "sinh_half": HYPERBOLIC_SINE,
     "erf_half": ERROR_FUNCTION,
     "power_of_halves": POWER_HALF,

@@ -158,6 +158,18 @@ DEVICE float cosine_half(float x)
 }
 """
 
+TANGENT = r"""
+/* Of a float16: of q right angles and r, q being the lowest bits of `rounder`. */
+DEVICE float tangent_half(float x)
+{
+    float rounder = fmaf(x, 0x1.45f306p-1f, 0x1.8p+23f), q = rounder - 0x1.8p+23f;
+    float r = fmaf(q, -0x1.4442d2p-24f, fmaf(q, -0x1.921fb4p+0f, x)), z = r * r;
+    float p = fmaf(fmaf(fmaf(0x1.4b2afep-6f, z, 0x1.a560f8p-7f), z, 0x1.d2a32cp-5f), z, 0x1.1034bep-3f);
+    float made = fmaf(fmaf(p, z, 0x1.555a44p-2f), z * r, r);
+    return bits_of_float(rounder) & 1u ? reciprocal_of_normal(-made) : made;
+}
+"""
+
 HYPERBOLIC_SINE = r"""
 DEVICE float sinh_half(float x)
 {

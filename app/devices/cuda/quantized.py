@@ -2,19 +2,24 @@
 
 ROUNDED_QUOTIENT = r"""
 /* What is next to x / s, of two the even one, moved by `zero`, or the end of the range; 0 of NaN. LEAST and MOST are of
-   16 bits at most. About which of two it is, an exact product with what is halfway between them decides. */
-template <int LEAST, int MOST> DEVICE int rounded_quotient(float x, float s, int zero)
+   16 bits at most. About which of two it is, an exact product with what is halfway between them decides. Of float32,
+   but not of HALVES, the scale may be so small or large that this or its inverse were none. */
+template <bool HALVES, int LEAST, int MOST> DEVICE int rounded_quotient(float x, float s, int zero)
 {
-    float size = fabsf(s), scale = size < 0x1p-60f ? 0x1p+80f : size > 0x1p+60f ? 0x1p-80f : 1.0f;
-    size *= scale;
-    x *= s < 0.0f ? -scale : scale;
-    float q = size == 0.0f ? x / size : x * reciprocal_of_normal(size);
+    float size = fabsf(s);
+    x = float_of_bits(bits_of_float(x) ^ (bits_of_float(s) & 0x80000000u));
+    if (!HALVES) {
+        float scale = size < 0x1p-60f ? 0x1p+80f : size > 0x1p+60f ? 0x1p-80f : 1.0f;
+        size *= scale;
+        x *= scale;
+    }
+    float q = x * reciprocal_of_normal(size); /* that of 0 is infinite */
     bool none = q != q;
-    q = q > 0x1p+18f ? 0x1p+18f : q < -0x1p+18f ? -0x1p+18f : q;
-    float rounder = (q - 0.5f) + 0x1.8p+23f, halfway = (rounder - 0x1.8p+23f) + 0.5f;
-    float beyond = fmaf(-halfway, size, x);
-    int n = (int)(bits_of_float(rounder) - 0x4b400000u);
-    n += (beyond > 0.0f || (beyond == 0.0f && n & 1)) + zero;
+    q = fminf(fmaxf(q, -0x1p+18f), 0x1p+18f);
+    float rounder = plus_down(q, 0x1.8p+23f), halfway = (rounder - 0x1.8p+23f) + 0.5f;
+    int bits = (int)bits_of_float(rounder), odd = bits & 1;
+    int beyond = (int)bits_of_float(fmaf(-halfway, size, x)); /* 0, or of the sign of the difference */
+    int n = (bits - 0x4b400000) + zero + (beyond + odd > 0);
     return none ? 0 : n < LEAST ? LEAST : n > MOST ? MOST : n;
 }
 """

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.contract.constants import DataType
 from app.formula.expansions import Ask
 from app.formula.functions import FLOAT_MAX, NORMAL_EXP
 from app.formula.precision import MODERATE
 from app.formula.uniform import is_uniform
-from app.formula.values import FLOAT32, Constant, Number, Operation, Value
+from app.formula.values import FLOAT32, Constant, Input, Number, Operation, Value
 
 _BYTES = ("int8", "uint8")
 
@@ -20,7 +21,7 @@ _BYTES = ("int8", "uint8")
 @dataclass(frozen=True, slots=True)
 class Shortcut:
     """A call of `function` in `functions.py`, `template` being the ends of an integer's range, after whether bytes that
-    it is made of are signed. None is 0."""
+    it is made of are signed, or whether the floats are of float16. None is 0."""
 
     function: str
     arguments: tuple[Value | None, ...]
@@ -57,6 +58,7 @@ _IN_HALF = {
     "log": "log_half",
     "sin": "sine_half",
     "cos": "cosine_half",
+    "tan": "tangent_half",
     "sinh": "sinh_half",
     "erf": "erf_half",
 }
@@ -224,7 +226,8 @@ def _rounded(rounded: Value, type_: str) -> Shortcut | None:
             return None
     ends = np.iinfo(type_)
     if scale and x:
-        return Shortcut("rounded_quotient", (x, scale, zero), (ends.min, ends.max), far=False)
+        halves = int(_is_half(x) and _is_half(scale))
+        return Shortcut("rounded_quotient", (x, scale, zero), (halves, ends.min, ends.max), far=False)
     match dividend:
         case Operation(name="add", arguments=(first, second)):
             a, b = _restored(first), _restored(second)
@@ -232,6 +235,11 @@ def _rounded(rounded: Value, type_: str) -> Shortcut | None:
                 signed = [int(each[0].type == "int8") for each in (a, b)]
                 return Shortcut("rounded_sum", (*a, *b, scale, zero), (*signed, ends.min, ends.max))
     return None
+
+
+def _is_half(value: Value) -> bool:
+    """Whether it is an element of a float16 tensor."""
+    return isinstance(value, Input) and value.stored is DataType.FLOAT16
 
 
 def _restored(value: Value) -> tuple[Value, Value | None, Value] | None:
