@@ -30,8 +30,7 @@ class Tuning:
 LONG = {
     **dict.fromkeys(("acosh", "asinh", "log1p"), Tuning(2, 16)),
     **dict.fromkeys(("sine_of<false>", "cosine_of<false>", "tangent_of<false>"), Tuning(2, 16)),
-    "rounded_quotient": Tuning(2, 12),
-    "rounded_sum": Tuning(2, 12),
+    "rounded_sum": Tuning(2, 10),
     "gelu(": Tuning(4, 16),
     "power_of_one": Tuning(4, 6),
 }
@@ -40,7 +39,7 @@ something beforehand."""
 
 
 def tune(arithmetic: Arithmetic, layout: Layout) -> Tuning:
-    """What an H200 was fastest with, of 13 shapes (`tests/benchmarks/README.md`): memory needs many threads, long
+    """What an H200 was fastest with, of 13 shapes (`tests/benchmarks/gpu.md`): memory needs many threads, long
     arithmetic two vectors each, so that the instructions of one fill the waits of the other."""
     if not is_packed(layout) or layout.width == 1 or arithmetic.is_long:
         return Tuning(1, 0)
