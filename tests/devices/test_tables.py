@@ -12,7 +12,8 @@ from app.contract.validation import validate
 from app.devices.cpu import tables
 from app.devices.cpu.device import NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.tables import EVERY, KEPT, WORTH, Table
+from app.devices.cpu.llvm.kernels import Loop
+from app.devices.cpu.tables import EVERY, KEPT, WORTH, Table, is_tabled
 from app.formula.structures import Structures
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
@@ -51,7 +52,7 @@ def bits(results: Array) -> Array:
     return np.where(np.isnan(results), np.float16("nan"), results).view(np.uint16)
 
 
-@pytest.mark.parametrize("kind", ["ELEMENT_WISE_SIN", "ELEMENT_WISE_ACOS", "ACTIVATION_GELU", "ELEMENT_WISE_ERF"])
+@pytest.mark.parametrize("kind", ["ELEMENT_WISE_SIN", "ELEMENT_WISE_ACOS", "ACTIVATION_GELU", "ACTIVATION_SOFTPLUS"])
 def test_results_are_the_same_before_and_after(device: NumpyDevice, kind: str) -> None:
     kernel = kernel_of(device, kind)
     results = [computed(kernel, ALL) for _ in range(WORTH // EVERY - 1)]
@@ -61,6 +62,22 @@ def test_results_are_the_same_before_and_after(device: NumpyDevice, kind: str) -
     results.append(computed(kernel, taken := ALL.copy(), taken))
     for each in results[1:]:
         np.testing.assert_array_equal(bits(each), bits(results[0]))
+
+
+@pytest.mark.parametrize(
+    ("work", "of_float64", "floats", "expected"),
+    [
+        (45, 0, 16, False),
+        (46, 0, 16, True),
+        (40, 6, 16, True),
+        (40, 5, 16, False),
+        (30, 0, 8, False),
+        (20, 11, 4, True),
+    ],
+)
+def test_what_is_of_float64_takes_twice_as_long(work: int, of_float64: int, floats: int, expected: bool) -> None:
+    loop = mock.Mock(spec=Loop, work=work, of_float64=of_float64, vector_floats=floats)
+    assert is_tabled(loop, [np.dtype(np.float16)] * 2) is expected
 
 
 def test_layouts(device: NumpyDevice) -> None:

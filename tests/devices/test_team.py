@@ -401,6 +401,8 @@ def test_what_is_small_or_long_or_not_packed_stays_in_the_cache() -> None:
         (False, "DML_OPERATOR_ACTIVATION_TANH", False),
         (True, "DML_OPERATOR_ACTIVATION_TANH", True),
         (True, "DML_OPERATOR_ELEMENT_WISE_ACOSH", False),
+        (False, "DML_OPERATOR_ELEMENT_WISE_ADD", True),
+        (False, "DML_OPERATOR_ELEMENT_WISE_LOGICAL_LESS_THAN", False),  # whose output is a ninth of what it moves
         (False, SOFTMAX, False),
     ):
         with mock.patch.object(Compiler, "computes_whole", computes_whole):

@@ -21,9 +21,9 @@ EVERY = 1 << 16
 WORTH = 4 * EVERY
 """Elements of a function that are computed before a table is, which takes as long as EVERY of them."""
 
-LONG = {16: 40, 8: 31}
-"""The work of an element, by `Loop.work`, from which it is sooner looked up than computed, where registers have so many
-float32, or fewer."""
+LONG = {16: 46, 8: 31}
+"""The work of an element, by `Loop.work` with what is of float64 twice, from which it is sooner looked up than
+computed, where registers have so many float32, or fewer."""
 
 KEPT = 64
 """Functions whose tables are kept, of which each has up to 512 KiB and most 128; the least recently prepared are
@@ -60,7 +60,7 @@ def is_tabled(routine: Routine, types: Sequence[np.dtype[Any]]) -> bool:
     """Whether a routine over inputs and an output of these `types` may be worth a table."""
     if len(types) != 2 or types[0] != np.float16:
         return False
-    return not isinstance(routine, Loop) or routine.work >= LONG[max(routine.vector_floats, 8)]
+    return not isinstance(routine, Loop) or routine.work + routine.of_float64 >= LONG[max(routine.vector_floats, 8)]
 
 
 class Tables:

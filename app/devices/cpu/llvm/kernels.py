@@ -41,6 +41,10 @@ STREAMED = 3 << 24
 """Bytes of an output and all that is read for it, of which the cache would not have the output any more when all is
 computed: stores past it spare reading what they overwrite."""
 
+SPARED = 4
+"""How many times as much as the output may be read and written for that to be worth it: as bytes of two float32
+comparisons take a fifth longer."""
+
 LIGHT = 16
 """The work of an element, for each thread, from which memory is not what a loop waits for: nothing else is done while
 what goes past the cache is on its way."""
@@ -189,6 +193,8 @@ class _Loops:
         self._read_names = [inputs[number] for number in self.reads]
         self.work = work_of([each for each in elements if not each.quick])
         """What it takes to compute an element, in bytes and instructions."""
+        self.of_float64 = sum(each.of_float64 for each in elements)
+        """How many of these instructions are of float64."""
         parameters = [value for element in elements for value in element.parameters]
         self._parameters = [evaluator(value) for value in parameters]
         self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in parameters))
@@ -236,7 +242,7 @@ class _Loops:
         """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of such `sizes`."""
         way = self.way(strides, item_sizes)
         size, row = way.moved * math.prod(sizes), item_sizes[-1] * sizes[-1]
-        if way.layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW:
+        if way.layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW or way.moved > SPARED * item_sizes[-1]:
             return way.codes
         team = self._code.team
         if self.work >= max(LIGHT * team.most, LIGHT_ALONE) * (2 if team.compiler.computes_whole else 1):

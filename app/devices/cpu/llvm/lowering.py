@@ -72,6 +72,11 @@ class Element:
         return sum(" = fdiv " in line or "@llvm.sqrt." in line for line in self.body)
 
     @property
+    def of_float64(self) -> int:
+        """How many of these are of float64, of which a register has half as many numbers."""
+        return sum("double " in line for line in self.body)
+
+    @property
     def definition(self) -> list[str]:
         """Its source, without the declarations."""
         arguments = [f"{kind} %x{number}" for number, kind in enumerate(self.inputs.values())]

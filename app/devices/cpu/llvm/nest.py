@@ -21,7 +21,7 @@ PIECE = 1 << 10
 
 FETCHED_PIECE = 1 << 7
 """Elements of which the inputs are fetched together, and the output goes past the cache together: few enough that a
-processor does some of it while it does the rest."""
+processor does some of it while it does the rest. Of bytes alone there are twice as many."""
 
 FETCHED = 1 << 12
 """Bytes from what is computed to what is fetched meanwhile: a page, beyond which processors do not look ahead."""

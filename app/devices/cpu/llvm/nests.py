@@ -189,7 +189,8 @@ class _Row:
         `made` somewhere else goes from there, past the cache if it `streams`. If it `fetches`, no cache has its inputs
         yet."""
         nest = self._nest
-        piece = GUESSED if element.quick else FETCHED_PIECE if fetches else PIECE
+        of_bytes = all(bytes_of(place.type) == 1 for place in self.places.values())
+        piece = GUESSED if element.quick else FETCHED_PIECE << of_bytes if fetches else PIECE
         first = nest.before_line(self.places[OUTPUT]) if streams else "0"
         # The first piece lacks what lets all others begin where a line of the output does.
         lacking = nest.emit(f"and i64 {nest.emit(f'sub i64 0, {first}')}, {piece - 1}")
