@@ -144,7 +144,7 @@ class Settings(BaseSettings):
         "started for them, if nvidia-cuda-mps-control is there; else they take turns.",
     )
     crossover_elements: int = Field(
-        0, ge=0, description="Elements from which `auto` takes a GPU; 0 measures that at the start."
+        0, ge=0, description="Elements from which `auto` takes a GPU; 0: where it is done first, by an estimate."
     )
     staging_bytes: int = Field(
         192 * MIB,

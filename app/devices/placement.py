@@ -5,11 +5,8 @@ import importlib.util
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from statistics import median
-from time import perf_counter
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
+from weakref import WeakKeyDictionary
 
 from app.contract.constants import NEWEST
 from app.devices.cpu.device import NumpyDevice
@@ -18,13 +15,14 @@ from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.device import Device, DeviceFailed, DeviceInfo, ExecutionRecord, Kernel
+from app.devices.estimates import Pace, Work, gelu, hard_sigmoid, measure, sample, square_product
 from app.formula.structures import Structures
 from app.graphs.schedule import InitializedGraph
 from app.memory.addresses import address_of
 from app.memory.buffers import Buffer, BufferPool
 from app.memory.neighbours import Neighbour
 from app.operators.catalog import OPERATORS
-from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.compiled import CompiledOperator
 from app.operators.operator import Role
 from app.programs.dispatchable import Dispatchable
 from app.settings import MIB, Settings, Unusable
@@ -40,13 +38,6 @@ AHEAD = (
 )
 """Operators whose kernels are compiled when the service starts: packed, in every data type."""
 
-MEASURED = [1 << power for power in range(14, 25, 2)]
-"""Elements at which both kinds of device are timed."""
-
-NEVER = 1 << 62
-"""A crossover that no tensor reaches."""
-
-
 NEIGHBOURS_SECONDS = 2.0
 """How long a dispatch that finds no memory on a GPU waits for what other processes keep there. They look for that twice
 a second."""
@@ -55,8 +46,8 @@ a second."""
 class Placement:
     """The devices there are, by name, and the choice among them.
 
-    `auto` is NumPy below `crossover` elements, where it is done before a GPU has the data, and from there on the GPU
-    with the least work in hand. Every dispatch that a GPU does not manage is run by NumPy.
+    `auto` is the GPU with the least work in hand where one is done first, by an estimate, and NumPy where it is done
+    before a GPU has the data. Every dispatch that a GPU does not manage is run by NumPy.
     """
 
     def __init__(
@@ -76,30 +67,45 @@ class Placement:
         self._neighbour = neighbour
         self.devices |= {gpu.name: FallbackDevice([gpu], numpy_device, neighbour) for gpu in self.gpus}
         self._auto = FallbackDevice(self.gpus, numpy_device, neighbour)
-        self.crossover = settings.crossover_elements or NEVER
+        self.pace: Pace | None = None
+        """Of NumPy and the first GPU, once that is measured."""
+        self._works: WeakKeyDictionary[InitializedGraph, Work] = WeakKeyDictionary()
         if not self.gpus:
             self.pinned.limit = 0
         for problem in self.problems:
             log.info("NumPy runs all dispatches: %s", problem)
 
     def open(self) -> None:
-        """Compile what will be wanted first, and measure the crossover. Takes a second or two with a GPU."""
+        """Compile what will be wanted first, and measure the pace. Takes a second or two with a GPU."""
         if not self.gpus:
             return
         try:
             if self._settings.compile_ahead:
                 compile_ahead(self.gpus)
             if not self._settings.crossover_elements:
-                self.crossover = measure_crossover(self._numpy, self.gpus[0], BufferPool(0, self.pinned))
+                self.pace = measure(self._numpy, self.gpus[0], BufferPool(0, self.pinned))
         except DeviceFailed as error:
             log.error("at the start: %s", error.reason)
-        log.info("auto takes a GPU from %s elements on", self.crossover if self.crossover < NEVER else "no number of")
+        if self.pace:
+            firsts = [self.pace.least(of) or "no" for of in (hard_sigmoid, gelu, square_product)]
+            log.info("auto takes a GPU from %s elements of a HARD_SIGMOID, %s of a GELU, %s rows of a GEMM on", *firsts)
 
     def choose(self, name: str, work: Dispatchable | InitializedGraph) -> Device | None:
         """The device for a dispatch; None if there is none of this name."""
         if name == "auto":
-            return self._auto if self.gpus and work.elements >= self.crossover else self._numpy
+            return self._auto if self.gpus and self._suits_gpu(work) else self._numpy
         return self.devices.get(name)
+
+    def _suits_gpu(self, work: Dispatchable | InitializedGraph) -> bool:
+        least = self._settings.crossover_elements
+        if least or self.pace is None:
+            return 0 < least <= work.elements
+        if isinstance(work, Dispatchable):
+            return self.pace.favours_gpu(Work.of(work))
+        known = self._works.get(work)
+        if known is None:  # which takes a while for thousands of kernels
+            known = self._works[work] = Work.of(work)
+        return self.pace.favours_gpu(known)
 
     def gpu(self, name: str) -> CudaDevice | None:
         """The GPU of this name, if there is one."""
@@ -314,41 +320,3 @@ def samples() -> list[CompiledOperator]:
             desc = {"DataType": data_type, "Sizes": [1 << 12]}
             made.append(sample(name, dict.fromkeys(names, desc)))
     return made
-
-
-def sample(name: str, members: dict[str, Any]) -> CompiledOperator:
-    """An operator with these tensors and attributes; for attributes that it requires besides, the example's."""
-    operator = OPERATORS[name]
-    attributes = {
-        field: info.examples[0]
-        for field, info in operator.model_fields.items()
-        if field in operator.attribute_names() and info.is_required() and info.examples
-    }
-    return compile_operator(operator.model_validate({"Type": name} | attributes | members), NEWEST)
-
-
-def measure_crossover(numpy_device: Device, gpu: Device, pool: BufferPool) -> int:
-    """Elements from which on the GPU is done first, transfers included, with buffers of `pool`, as requests have them.
-
-    Of a hard sigmoid in float32, the operator that NumPy is quickest at: all others gain from the GPU earlier.
-    """
-    crossover = NEVER
-    for elements in reversed(MEASURED):
-        compiled = sample(AHEAD[0], {"InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}})
-        data, output = pool.take(4 * elements), pool.take(4 * elements)
-        np.frombuffer(data, np.float32)[:] = np.random.default_rng(0).standard_normal(elements, np.float32)
-        seconds = [_seconds(device.prepare(compiled), data, output) for device in (numpy_device, gpu)]
-        if seconds[1] >= seconds[0]:
-            break
-        crossover = elements
-    return crossover
-
-
-def _seconds(kernel: Kernel, data: Buffer, output: Buffer) -> float:
-    """Median time of a dispatch."""
-    times = []
-    for _ in range(5):
-        started = perf_counter()
-        kernel.dispatch([data], [output], lambda: False)
-        times.append(perf_counter() - started)
-    return median(times[1:])

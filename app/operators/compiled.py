@@ -53,6 +53,10 @@ class CompiledOperator(Dispatchable):
         return self.operator.only_queues
 
     @property
+    def multiplications(self) -> int:
+        return self.operator.multiplications()
+
+    @property
     def working_bytes(self) -> int:
         each = [desc.elements for desc in (*self.inputs.values(), *self.outputs.values())]
         return self.operator.working_bytes * sum(each) if self.operator.call else 0

@@ -148,6 +148,11 @@ class Operator(BaseModel):
     """Whether `call`, with CuPy, neither waits for results nor brings data from the host, so that what it queues can be
     queued again, on what the inputs hold then, without calling it."""
 
+    def multiplications(self) -> int:
+        """How many there are, about, whose results `call` adds up: what products of matrices, convolutions and their
+        like mostly do."""
+        return 0
+
     def axes(self) -> tuple[int, ...]:
         """Dimensions that the formula's reductions go over."""
         return ()

@@ -73,6 +73,11 @@ class Dispatchable:
         return None
 
     @property
+    def multiplications(self) -> int:
+        """How many there are, about, whose results `call` adds up."""
+        return 0
+
+    @property
     def working_bytes(self) -> int:
         """Memory that `call` takes at most with NumPy, beside its tensors and some MiB."""
         return 0

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from app.contract.constants import DataType
+from app.formula.costs import operations
 from app.formula.values import Value
 
 
@@ -46,6 +47,11 @@ class Program:
     def stored(self) -> Mapping[str, DataType]:
         """How the elements of each output are written."""
         return self.call.stored if self.call else {name: made.stored for name, made in self.maps.items()}
+
+    @cached_property
+    def operations(self) -> int:
+        """How many cheap ones an element of all outputs takes, about, if no `call` makes them."""
+        return sum(operations(made.expression) for made in self.maps.values())
 
     @cached_property
     def is_by_position(self) -> bool:

@@ -18,7 +18,8 @@ import numpy as np
 
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
-from app.devices.placement import find_gpus, sample
+from app.devices.estimates import sample
+from app.devices.placement import find_gpus
 from app.settings import Settings
 
 MI = 1 << 20

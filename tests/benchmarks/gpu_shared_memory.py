@@ -29,7 +29,8 @@ import servers
 
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
-from app.devices.placement import find_gpus, sample
+from app.devices.estimates import sample
+from app.devices.placement import find_gpus
 from app.settings import MIB, Settings
 
 SIZES = (1 << 12, 1 << 20, 1 << 26, 1 << 30)

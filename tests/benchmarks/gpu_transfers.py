@@ -20,6 +20,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from app.devices import estimates
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.team import Team
@@ -27,7 +28,8 @@ from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.device import Kernel
-from app.devices.placement import MEASURED, find_gpus, measure_crossover, sample, samples
+from app.devices.estimates import gelu, measure, sample, square_product
+from app.devices.placement import find_gpus, samples
 from app.memory.buffers import Buffer, BufferPool
 from app.settings import GIB, KIB, MIB, Settings
 
@@ -139,13 +141,13 @@ def transfers(gpu: CudaDevice) -> None:
 
 
 def crossover(gpu: CudaDevice) -> None:
-    """NumPy against the GPU, ordinary host memory."""
+    """The CPU's loops against the GPU, and what `auto` makes of it."""
     print("## The crossover: hard sigmoid, float32, µs\n")
-    print("| elements | NumPy | GPU, ordinary memory | GPU, pinned memory |\n|---|---|---|---|")
+    print("| elements | CPU | GPU, ordinary memory | GPU, pinned memory |\n|---|---|---|---|")
     threads = Settings().threads
     with ThreadPoolExecutor(threads) as helpers:
-        numpy_device = NumpyDevice(helpers, threads)
-        for elements in MEASURED:
+        numpy_device = NumpyDevice(helpers, threads, Compiler())
+        for elements in (1 << power for power in range(14, 25, 2)):
             x = np.random.default_rng(0).standard_normal(elements, np.float32).view(np.uint8).data
             y = np.empty(4 * elements, np.uint8).data
             size = 4 * elements
@@ -159,8 +161,12 @@ def crossover(gpu: CudaDevice) -> None:
                 ]
             print(f"| {elements} | {' | '.join(f'{each:.0f}' for each in took)} |")
         started = time.perf_counter()
-        found = [measure_crossover(numpy_device, gpu, BufferPool(0, gpu.pinned)) for _ in range(5)]
-        print(f"\nmeasured at a start (five times): {found}, {(time.perf_counter() - started) / 5 * 1e3:.0f} ms each")
+        found = [measure(numpy_device, gpu, BufferPool(0, gpu.pinned)) for _ in range(5)]
+        took_each = (time.perf_counter() - started) / 5
+        for pace in found:
+            firsts = [pace.least(of) for of in (estimates.hard_sigmoid, gelu, square_product)]
+            print(f"\n{pace}: from {firsts} elements of HARD_SIGMOID and GELU and rows of a GEMM on")
+        print(f"\nmeasured in {took_each * 1e3:.0f} ms")
     print(f"({threads} threads)\n")
 
 

@@ -21,10 +21,12 @@ from app.devices.cuda import pinned as cuda_staging
 from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
 from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
-from app.devices.placement import NEVER, FallbackDevice, Placement, find_gpus, measure_crossover, try_gpus
+from app.devices.estimates import Pace, Work, hard_sigmoid, square_product
+from app.devices.placement import FallbackDevice, Placement, find_gpus, try_gpus
 from app.engine.dispatch import DispatchRequest
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
+from app.formula.structures import Structures
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
 from app.memory.buffers import Buffer, BufferPool
@@ -33,6 +35,8 @@ from app.operators.compiled import CompiledOperator
 from app.settings import Settings, Unusable
 from app.steps import at_once
 from tests.gpu import first_gpu
+from tests.graphs.documents import graph, into, node, out, tensor
+from tests.graphs.random_graphs import Drawn, initialized
 from tests.operators import coordinate_operators
 from tests.operators.coordinate_operators import CumulativeSum, Slice1
 from tests.operators.descriptors import CELU, compiled, descriptor
@@ -173,22 +177,57 @@ def test_without_gpus_auto_is_numpy(numpy_device: NumpyDevice) -> None:
     assert placed.pinned.limit == 0, "nobody would read it"
 
 
-def test_the_crossover_is_where_the_gpu_is_quicker_from_there_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = {1 << 12: (5, 1), 1 << 14: (1, 2), 1 << 16: (1, 2), 1 << 18: (3, 2), 1 << 20: (9, 2)}
-    monkeypatch.setattr(placement, "MEASURED", list(times))
-    monkeypatch.setattr(placement, "_seconds", lambda kernel, data, output: kernel(data.nbytes // 4))
-    devices: list[Any] = [SimpleNamespace(prepare=lambda _, n=n: lambda elements: times[elements][n]) for n in range(2)]
-    assert measure_crossover(devices[0], devices[1], BufferPool(0)) == 1 << 18
-    times[1 << 20] = (1, 2)
-    assert measure_crossover(devices[0], devices[1], BufferPool(0)) == NEVER
+def test_auto_takes_a_gpu_where_it_is_done_first(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of few elements, too, if they are products of many."""
+    pace = Pace(start=33e-6, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
+    monkeypatch.setattr(placement, "measure", lambda *_: pace)
+    caplog.set_level("INFO", "app.execution")
+    placed = place(numpy_device)
+    assert placed.choose("auto", hard_sigmoid(1 << 24)) is numpy_device
+    assert placed.choose("auto", square_product(128)) is numpy_device
+    chosen = placed.choose("auto", square_product(256))
+    assert isinstance(chosen, FallbackDevice)
+    told = "auto takes a GPU from no elements of a HARD_SIGMOID, no of a GELU, 256 rows of a GEMM on"
+    assert told in caplog.messages
 
 
-def test_the_crossover_is_measured_unless_it_is_set(
+def test_a_graph_is_looked_at_once(gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    desc = tensor(sizes=(256, 256))
+    product = node("GEMM", ATensor=desc, BTensor=desc, TransA="NONE", TransB="NONE", Alpha=1, Beta=0)
+    drawn = Drawn(graph([product], [into("x", 0), into("w", 0, 1)], [out(0, "y")]), dict.fromkeys("xw", bytes(1 << 18)))
+    made = initialized(drawn.graph(), drawn, numpy_device, Structures())
+    looked: list[Any] = []
+
+    def work_of(work: Any) -> Work:
+        looked.append(work)
+        return of(work)
+
+    of, pace = Work.of, Pace(start=33e-6, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
+    monkeypatch.setattr(placement, "measure", lambda *_: pace)
+    monkeypatch.setattr(placement, "Work", SimpleNamespace(of=work_of))
+    placed = place(numpy_device)
+    for _ in range(3):
+        assert isinstance(placed.choose("auto", made), FallbackDevice)
+    assert looked == [made]
+
+
+def test_nothing_is_measured_where_the_elements_are_set(
     gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement, "measure_crossover", lambda *_: 4321)
-    assert place(numpy_device).crossover == 4321
-    assert place(numpy_device, crossover_elements=77).crossover == 77
+    monkeypatch.setattr(placement, "measure", lambda *_: pytest.fail("measured"))
+    assert place(numpy_device, crossover_elements=77).pace is None
+
+
+def test_auto_is_numpy_where_the_gpu_fails_while_it_is_measured(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> Pace:
+        raise DeviceFailed("lost", "cuda:0 fell off the bus")
+
+    monkeypatch.setattr(placement, "measure", failing)
+    assert place(numpy_device).choose("auto", square_product(4096)) is numpy_device
 
 
 # What GPUs have no kernels for

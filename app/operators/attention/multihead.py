@@ -300,6 +300,11 @@ class Attention(Operator):
         heads, key_heads = (getattr(self, name) for name in self.head_counts)
         return heads, key_heads
 
+    def multiplications(self) -> int:
+        sizes = self._sizes()
+        weights = sizes.batch * sizes.heads * sizes.queries * sizes.total
+        return weights * (sizes.size + sizes.value_size)
+
     def _sizes(self) -> shapes.Sizes:
         return shapes.sizes_of(self.tensors(Role.INPUT), *self._heads)
 

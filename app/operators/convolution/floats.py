@@ -126,6 +126,10 @@ class Convolution(attributes.Spatial, Ended):
         if self.FusedActivation:
             yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level))
 
+    def multiplications(self) -> int:
+        meeting = self.InputTensor.Sizes if self.is_backward else self.implied_sizes("OutputTensor")
+        return math.prod(meeting) * math.prod(self.FilterTensor.Sizes[1:])
+
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         dtype = numpy_type(self.InputTensor.DataType)
         made = self._by_library(xp, inputs, into["OutputTensor"] if into else None)

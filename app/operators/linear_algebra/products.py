@@ -3,6 +3,7 @@
 Source: the DML_GEMM_OPERATOR_DESC page of DirectML's reference.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -88,6 +89,9 @@ class Gemm(Ended):
         fused = self.FusedActivation
         Activation(fused, fused.axes(made.ndim) if fused else ()).apply(xp, made)
         return {"OutputTensor": stored(made, self.ATensor.DataType)}
+
+    def multiplications(self) -> int:
+        return math.prod(self.implied_sizes("OutputTensor")) * self._sizes()[0][-1]
 
     def product(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {PRODUCT: self._product(xp, inputs, rounded=False)}

@@ -64,6 +64,9 @@ class _Convolutions(attributes.Spatial, Ended):
         """How many products a sum is of."""
         return math.prod(self.FilterTensor.Sizes[1:])
 
+    def multiplications(self) -> int:
+        return math.prod(self.implied_sizes("OutputTensor")) * self.terms()
+
     def is_ended_apart(self) -> bool:
         if not signed.are_multiplied(self.choice(), self.terms(), self.implied_sizes("OutputTensor")):
             return False

@@ -4,6 +4,7 @@ Source: the DML_MATRIX_MULTIPLY_INTEGER_OPERATOR_DESC, DML_QUANTIZED_LINEAR_MATR
 DML_MATRIX_MULTIPLY_INTEGER_TO_FLOAT_OPERATOR_DESC pages of DirectML's reference.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -56,6 +57,9 @@ class _Products(Ended):
             yield from integers.row_violations(name, tensors.get(name), a)
         for name in self.by_column:
             yield from integers.column_violations(name, tensors.get(name), b)
+
+    def multiplications(self) -> int:
+        return math.prod(self.implied_sizes("OutputTensor")) * self.ATensor.Sizes[-1]
 
     def is_ended_apart(self) -> bool:
         leading = self.ATensor.rank - 2

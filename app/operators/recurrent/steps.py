@@ -116,6 +116,11 @@ class Recurrent(Operator):
             )
         yield from activation_violations(self, level)
 
+    def multiplications(self) -> int:
+        _, steps, batch, width = self.InputTensor.Sizes
+        hidden = self.RecurrenceTensor.Sizes[-1]
+        return self._directions * steps * batch * self.gates * hidden * (width + hidden)
+
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         batch, hidden, many = self.InputTensor.Sizes[2], self.RecurrenceTensor.Sizes[-1], self._directions
         bias = self._optional(xp, inputs, "BiasTensor", (1, 1, many, 2 * self.gates * hidden))
