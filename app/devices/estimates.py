@@ -20,8 +20,13 @@ from app.programs.dispatchable import Dispatchable
 FEW, SOME, MANY = 1 << 14, 1 << 18, 1 << 24
 """Elements that are measured: of which a GPU's time is all start, which a CPU's cache holds, and which it does not."""
 
-ROWS = 512
-"""Of the matrices that are multiplied, and columns."""
+FEW_ROWS, MANY_ROWS = 64, 512
+"""Of the matrices that are multiplied, and columns: for a GPU, and for a CPU."""
+
+MEASURING = 0.1
+"""Seconds that dispatches of one kind are measured for, at least LEAST of them: other processes start meanwhile."""
+
+LEAST = 5
 
 LAUNCH = 4e-6
 """Seconds that a GPU takes for a kernel of a graph at least."""
@@ -67,10 +72,12 @@ def _of_kernel(work: Dispatchable) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds: of the GPU, before and after all that depends on sizes, and for a byte that it is given or gives back;
-    of the CPU, for a byte that is read or written, for an operation of a formula, and for a multiplication."""
+    """Seconds: of the GPU, before and after all that depends on sizes, by itself and where there are products, and for
+    a byte that it is given or gives back; of the CPU, for a byte that is read or written, for an operation of a
+    formula, and for a multiplication."""
 
     start: float
+    product: float
     bus: float
     memory: float
     operation: float
@@ -81,7 +88,8 @@ class Pace:
         for memory or computes, whichever takes longer."""
         loops = max(work.passed * self.memory, work.operations * self.operation)
         cpu = loops + work.multiplications * self.multiplication
-        return cpu > self.start + (work.kernels - 1) * LAUNCH + work.moved * self.bus
+        start = self.product if work.multiplications else self.start
+        return cpu > start + (work.kernels - 1) * LAUNCH + work.moved * self.bus
 
     def least(self, of: Callable[[int], Dispatchable]) -> int | None:
         """The least power of 2 that a GPU is done first with, in place of the size of what is dispatched; None if it is
@@ -95,12 +103,13 @@ class Pace:
 
 
 def measure(cpu: Device, gpu: Device, pool: BufferPool) -> Pace:
-    """The pace of both, with buffers of `pool`, as requests have them. Takes some 0.5 s. Raises DeviceFailed."""
+    """The pace of both, with buffers of `pool`, as requests have them. Takes some 0.8 s. Raises DeviceFailed."""
     few, many = (_seconds(gpu, hard_sigmoid(elements), pool) for elements in (FEW, MANY))
     memory = _seconds(cpu, hard_sigmoid(MANY), pool) / _of_kernel(hard_sigmoid(MANY)).passed
-    function, product = gelu(SOME), square_product(ROWS)
+    function, product = gelu(SOME), square_product(MANY_ROWS)
     return Pace(
         few,
+        _seconds(gpu, square_product(FEW_ROWS), pool),
         max(many - few, 0.0) / (_of_kernel(hard_sigmoid(MANY)).moved - _of_kernel(hard_sigmoid(FEW)).moved),
         memory,
         _seconds(cpu, function, pool) / _of_kernel(function).operations,
@@ -115,8 +124,9 @@ def _seconds(device: Device, compiled: CompiledOperator, pool: BufferPool) -> fl
     )
     for each in inputs:
         np.frombuffer(each, np.float32)[:] = 1.5
-    kernel, times = device.prepare(compiled), []
-    for _ in range(5):
+    kernel = device.prepare(compiled)
+    times: list[float] = []
+    while len(times) < LEAST or sum(times) < MEASURING:
         started = perf_counter()
         kernel.dispatch(inputs, outputs, lambda: False)
         times.append(perf_counter() - started)

@@ -10,7 +10,21 @@ import pytest
 from app.devices import estimates
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.estimates import FEW, LAUNCH, MANY, ROWS, SOME, Pace, Work, gelu, hard_sigmoid, measure, square_product
+from app.devices.estimates import (
+    FEW,
+    FEW_ROWS,
+    LAUNCH,
+    LEAST,
+    MANY,
+    MANY_ROWS,
+    SOME,
+    Pace,
+    Work,
+    gelu,
+    hard_sigmoid,
+    measure,
+    square_product,
+)
 from app.formula.structures import Structures
 from app.memory.buffers import BufferPool
 from app.operators.compiled import CompiledOperator
@@ -18,7 +32,7 @@ from tests.graphs.documents import between, graph, into, node, out, tensor
 from tests.graphs.random_graphs import Drawn, initialized
 from tests.operators.descriptors import compiled
 
-PACE = Pace(start=100.0, bus=2.0, memory=1.0, operation=3.0, multiplication=5.0)
+PACE = Pace(start=100.0, product=107.0, bus=2.0, memory=1.0, operation=3.0, multiplication=5.0)
 FLAT = {"Strides": [1, 1], "Dilations": [1, 1], "StartPadding": [0, 0], "EndPadding": [0, 0], "GroupCount": 1}
 
 
@@ -38,9 +52,10 @@ def uint8(*sizes: int) -> dict[str, Any]:
         (Work(moved=50, passed=200, operations=0, multiplications=0, kernels=1), False),
         (Work(moved=50, passed=200, operations=66, multiplications=0, kernels=1), False),  # while memory is waited for
         (Work(moved=50, passed=200, operations=67, multiplications=0, kernels=1), True),
-        (Work(moved=50, passed=200, operations=66, multiplications=1, kernels=1), True),
-        (Work(moved=0, passed=100, operations=0, multiplications=1, kernels=1 + int(4 / LAUNCH)), True),
-        (Work(moved=0, passed=100, operations=0, multiplications=1, kernels=1 + int(6 / LAUNCH)), False),
+        (Work(moved=50, passed=200, operations=66, multiplications=1, kernels=1), False),
+        (Work(moved=50, passed=200, operations=66, multiplications=2, kernels=1), True),
+        (Work(moved=0, passed=105, operations=0, multiplications=0, kernels=1 + int(4 / LAUNCH)), True),
+        (Work(moved=0, passed=105, operations=0, multiplications=0, kernels=1 + int(6 / LAUNCH)), False),
     ],
 )
 def test_the_gpu_is_favoured_where_it_is_done_first(work: Work, expected: bool) -> None:
@@ -184,19 +199,33 @@ class Timed:
 def test_the_pace_is_that_of_the_best_times(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(estimates, "perf_counter", lambda: clock[0])
-    of_cpu = {hard_sigmoid(MANY).name: 8.0 * MANY, gelu(SOME).name: 30.0, square_product(ROWS).name: 2.0 * ROWS**3}
-    of_gpu = {FEW: 4.0, MANY: 4.0 + 24.0 * (MANY - FEW)}
+    of_cpu = {hard_sigmoid(MANY).name: 8.0 * MANY, gelu(SOME).name: 30.0, square_product(2).name: 2.0 * MANY_ROWS**3}
+    of_gpu = {FEW: 4.0, MANY: 4.0 + 24.0 * (MANY - FEW), FEW_ROWS * FEW_ROWS: 7.0}
     cpu: Any = Timed(clock, lambda each: [9 * of_cpu[each.name], *[of_cpu[each.name]] * 3, 2 * of_cpu[each.name]])
     gpu: Any = Timed(clock, lambda each: [9 * of_gpu[each.elements], *[of_gpu[each.elements]] * 4])
     pace = measure(cpu, gpu, BufferPool(0))
-    assert (pace.start, pace.bus, pace.memory, pace.multiplication) == (4.0, 3.0, 1.0, 2.0)
+    assert (pace.start, pace.product, pace.bus, pace.memory, pace.multiplication) == (4.0, 7.0, 3.0, 1.0, 2.0)
     assert pace.operation == 30.0 / Work.of(gelu(SOME)).operations
 
 
+def test_it_is_measured_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quiet moment may be the last one."""
+    clock = [0.0]
+    monkeypatch.setattr(estimates, "perf_counter", lambda: clock[0])
+    times = [0.03125] * LEAST, [0.0078125] * 11 + [0.015625], [0.0078125] * 12 + [0.00390625, 0.0078125]
+    for given, best in zip(times, (0.03125, 0.0078125, 0.00390625), strict=True):
+
+        def takes(_: CompiledOperator, given: list[float] = given) -> list[float]:
+            return given
+
+        device: Any = Timed(clock, takes)
+        assert measure(device, device, BufferPool(0)).start == best
+
+
 def test_the_least_that_a_gpu_is_done_first_with() -> None:
-    pace = Pace(start=33e-6, bus=12e-12, memory=13e-12, operation=5e-12, multiplication=1e-11)
+    pace = Pace(start=33e-6, product=1e-4, bus=12e-12, memory=13e-12, operation=5e-12, multiplication=1e-11)
     for of, expected in ((hard_sigmoid, 1 << 22), (square_product, 256)):
         assert pace.least(of) == expected
         assert not pace.favours_gpu(Work.of(of(expected // 2)))
-    slow = Pace(start=33e-6, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
+    slow = Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
     assert slow.least(hard_sigmoid) is None

@@ -181,7 +181,7 @@ def test_auto_takes_a_gpu_where_it_is_done_first(
     gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of few elements, too, if they are products of many."""
-    pace = Pace(start=33e-6, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
+    pace = Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
     monkeypatch.setattr(placement, "measure", lambda *_: pace)
     caplog.set_level("INFO", "app.execution")
     placed = place(numpy_device)
@@ -204,7 +204,10 @@ def test_a_graph_is_looked_at_once(gpus: list[Any], numpy_device: NumpyDevice, m
         looked.append(work)
         return of(work)
 
-    of, pace = Work.of, Pace(start=33e-6, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
+    of, pace = (
+        Work.of,
+        Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11),
+    )
     monkeypatch.setattr(placement, "measure", lambda *_: pace)
     monkeypatch.setattr(placement, "Work", SimpleNamespace(of=work_of))
     placed = place(numpy_device)
