@@ -31,7 +31,7 @@ LEAST = 5
 LAUNCH = 4e-6
 """Seconds that a GPU takes for a kernel of a graph at least."""
 
-MOST = 1 << 30
+MOST = 1 << 28
 """Elements up to which `Pace.least` looks."""
 
 
@@ -95,8 +95,8 @@ class Pace:
         """The least power of 2 that a GPU is done first with, in place of the size of what is dispatched; None if it is
         with none."""
         size = 1
-        while size <= MOST:
-            if self.favours_gpu(_of_kernel(of(size))):
+        while (work := of(size)).elements <= MOST:
+            if self.favours_gpu(_of_kernel(work)):
                 return size
             size *= 2
         return None

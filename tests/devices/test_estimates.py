@@ -229,3 +229,5 @@ def test_the_least_that_a_gpu_is_done_first_with() -> None:
         assert not pace.favours_gpu(Work.of(of(expected // 2)))
     slow = Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
     assert slow.least(hard_sigmoid) is None
+    never = Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=0.0, multiplication=0.0)
+    assert never.least(square_product) is None
