@@ -15,6 +15,7 @@ import pytest
 import safetensors.numpy
 from hypothesis import given
 
+import app.codecs.npz
 from app.codecs.codec import Span
 from app.codecs.npy import Npy
 from app.codecs.npz import Npz
@@ -325,6 +326,14 @@ class TestHostileArchive:
             return
         with pytest.raises(Unreadable, match=said):
             read(Npz(), bytes(body))
+
+    def test_what_is_left_of_deflated_data_when_a_block_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Their last bytes may stand for more than it has room for."""
+        block = 1 << 12
+        monkeypatch.setattr(app.codecs.npz, "_BLOCK", block)
+        for size in range(block, block + 200):
+            x = np.zeros(size, np.uint8)
+            np.testing.assert_array_equal(read(Npz(), npz(True, X=x))["X"], x)
 
     def test_what_is_not_deflated_or_ends_too_early(self) -> None:
         body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
