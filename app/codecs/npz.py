@@ -138,7 +138,7 @@ def _inflate(data: Buffer, most: int) -> Iterator[bytes]:
     try:
         for start in range(0, len(data), _BLOCK):
             waiting: Piece = data[start : start + _BLOCK]
-            while left and (piece := inflater.decompress(waiting, min(left, _BLOCK))):
+            while left and not inflater.eof and (piece := inflater.decompress(waiting, min(left, _BLOCK))):
                 waiting = inflater.unconsumed_tail  # without it goes on what zlib had no room for
                 left -= len(piece)
                 yield piece
