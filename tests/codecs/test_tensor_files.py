@@ -116,7 +116,7 @@ def test_booleans_are_bytes() -> None:
 @pytest.mark.parametrize("kind", [Npy(), Npz(), Safetensors()])
 def test_elements_of_4_bits_have_no_type(kind: TensorFormat) -> None:
     desc = TensorDesc(DataType=DataType.INT4, Sizes=[2])
-    with pytest.raises(ContractError, match="X is INT4, which .* has no type for") as refusal:
+    with pytest.raises(ContractError, match=r"X is INT4, which .* has no type for") as refusal:
         kind.write({"X": (desc, memoryview(b"1"))})
     assert [each.pointer for each in refusal.value.violations] == ["/Accept"]
 
