@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from app.codecs import nesting, number_text
+from app.codecs.number_text import Elements
 from app.codecs.number_writing import write_numbers
 from app.codecs.numbers import read_numbers
 from app.codecs.structure import Unreadable
+from app.contract.constants import DataType
 from app.contract.violations import ContractError
 from app.http.inference.tensors import DATATYPES, elements_of
 from app.memory.accounts import LimitExceeded, MemoryAccount
@@ -48,8 +50,27 @@ def test_integers_are_exact_to_their_ends(datatype: str) -> None:
             read(text, [1], datatype)
 
 
+@pytest.mark.parametrize(("data_type", "least", "most"), [(DataType.INT4, -8, 7), (DataType.UINT4, 0, 15)])
+def test_4_bits_are_exact_to_their_ends(data_type: DataType, least: int, most: int) -> None:
+    elements = Elements("X", (), data_type, data_type.value)
+    with MemoryAccount(1 << 30).open() as memory:
+        data = read_numbers(elements, memoryview(f"[{least},{most},1]".encode()), [3], memory)
+        assert bytes(data) == bytes([least & 0xF | (most & 0xF) << 4, 1])
+        for outside in (least - 1, most + 1, -200, 300):
+            with pytest.raises(ContractError, match=f"{outside}, which is no {data_type}; that is {least} to {most}"):
+                read_numbers(elements, memoryview(f"[0,{outside}]".encode()), [2], memory)
+
+
+def test_the_first_that_is_not_whole_is_told() -> None:
+    with pytest.raises(ContractError, match="hold 1e1; INT8 takes whole numbers"):
+        read("[0, 1e1, 2.5, 3E0]", [4], "INT8")
+
+
 def test_bool() -> None:
     np.testing.assert_array_equal(read("[[true, false], [1, 0]]", [2, 2], "BOOL"), [[1, 0], [1, 0]])
+    for text, said in (("[2]", "is no BOOL; that is true or false"), ("[yes]", "hold yes; they must be true or false")):
+        with pytest.raises(ContractError, match=said):
+            read(text, [1], "BOOL")
     for text in ("[2]", "[-1]", "[1true]", "[truefalse]"):
         with pytest.raises((ContractError, Unreadable)):
             read(text, [1], "BOOL")
@@ -129,3 +150,10 @@ def test_memory_is_held_before_it_is_used() -> None:
         read("[0]", [1 << 20], "FP32", limit=1 << 20)
     with pytest.raises(LimitExceeded):
         read(f"[{'0,' * 100_000}0]", [100_001], "UINT8", limit=1 << 18)
+
+
+def test_what_is_held_while_they_are_read_does_not_grow_with_them() -> None:
+    text, needed = f"[{'0,' * 99_999}0]", 100_000 + (32 << 16)
+    assert read(text, [100_000], "UINT8", limit=needed).size == 100_000
+    with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        read(text, [100_000], "UINT8", limit=needed - 1)
