@@ -2,6 +2,9 @@
 
 import json
 import math
+import re
+from collections.abc import Callable
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,12 +12,12 @@ import pytest
 from app.codecs import nesting, number_text
 from app.codecs.number_text import Elements
 from app.codecs.number_writing import write_numbers
-from app.codecs.numbers import read_numbers
+from app.codecs.numbers import Numbers, read_numbers
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
 from app.contract.violations import ContractError
 from app.http.inference.tensors import DATATYPES, elements_of
-from app.memory.accounts import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 from tests.messages import Array
 
 INTEGERS = [name for name in DATATYPES if "INT" in name]
@@ -150,6 +153,60 @@ def test_memory_is_held_before_it_is_used() -> None:
         read("[0]", [1 << 20], "FP32", limit=1 << 20)
     with pytest.raises(LimitExceeded):
         read(f"[{'0,' * 100_000}0]", [100_001], "UINT8", limit=1 << 18)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[1, 123456789x12, 2]", "123456789x12"),
+        ("[\u00e4]", r"\xc3\xa4"),
+        (f"[{'1' * 30}x{'2' * 30}]", f"{'1' * 20}x{'2' * 19}"),
+    ],
+)
+def test_what_is_no_number_is_shown_unless_it_is_long(text: str, shown: str) -> None:
+    with pytest.raises(ContractError, match=re.escape(f"Data of X hold {shown}; they must be numbers.")):
+        read(text, [1], "FP32")
+
+
+def test_strings_are_numbers_only_where_they_may_be() -> None:
+    for text in ('["NaN"]', '["-Infinity"]', '["1"]'):
+        with pytest.raises(ContractError, match="they must be numbers"):
+            read(text, [1], "FP32")
+
+
+def test_others_have_their_turn() -> None:
+    with (
+        MemoryAccount(1 << 30).open() as memory,
+        mock.patch.object(MemoryShare, "ensure_open") as asked,
+    ):
+
+        def turns(work: Callable[[], object]) -> int:
+            asked.reset_mock()
+            work()
+            return asked.call_count
+
+        x = np.zeros((4, 1 << 17), np.float32)
+        text = memoryview(json.dumps(x.tolist()).encode())
+        blocks = len(text) // number_text.BLOCK
+        assert turns(lambda: read_numbers(elements_of("X", "FP32"), text, [*x.shape], memory)) >= 2 * blocks
+        assert turns(lambda: Numbers(text).shape(("inputs", "X"), memory)) >= blocks
+        assert turns(lambda: Numbers(text).split(("inputs", "X"), memory)) >= blocks
+        assert turns(lambda: list(write_numbers("X", x.data.cast("B"), DataType.FLOAT32, memory))) >= 16
+
+
+def test_what_is_written_is_held() -> None:
+    """And while it is made, as much as it may come to."""
+    with MemoryAccount(1 << 30).open() as memory:
+        made = b"".join(map(bytes, write_numbers("X", bytes(1000), DataType.UINT8, memory)))
+        assert len(made) - 2 <= memory.held <= len(made)
+    for limit in (26 * 1000, 26 * 1000 + 2001):
+        with MemoryAccount(limit).open() as memory:
+            writing = write_numbers("X", bytes(1000), DataType.UINT8, memory)
+            if limit > 26 * 1000:
+                assert len(list(writing)) == 2
+            else:
+                with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+                    list(writing)
 
 
 def test_what_is_held_while_they_are_read_does_not_grow_with_them() -> None:

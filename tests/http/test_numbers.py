@@ -73,6 +73,7 @@ def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
         [1, "N" * 1000],
         [[1, "NaN"], "NaN"],
         ["-NaN"],
+        ["+Infinity"],
     ]
     for wrong in refused:
         refusal_of(dispatch(client, {"Type": "ELEMENT_WISE_IDENTITY"}, {"InputTensor": wrong}), 422)
