@@ -112,7 +112,8 @@ def test_shapes(shape: list[int], space: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "[[]]", "[,]", "[1,]", "[ ]", "[1,2", "[[1],2]", "[1],[2]", "[1[,]2]", "[1 1,2]"]
+    "text",
+    ["[]", "[[]]", "[,]", "[1,]", "[ ]", "[1,2", "[[1],2]", "[1],[2]", "[1[,]2]", "[1[],[2]]", "[[]1,[2]]", "[1 1,2]"],
 )
 def test_what_is_no_array_of_two_numbers(text: str) -> None:
     for shape in ([2], [1, 2], [2, 1]):
@@ -168,10 +169,43 @@ def test_what_is_no_number_is_shown_unless_it_is_long(text: str, shown: str) -> 
         read(text, [1], "FP32")
 
 
+def test_many_more_than_there_may_be_are_not_counted() -> None:
+    with pytest.raises(ContractError, match=r"are more than \d+ values; shape \[1\] takes 1\."):
+        read(f"[{'0,' * 200_000}0]", [1], "FP32")
+
+
+def shape_of(text: str, limit: int = 1 << 30) -> list[int]:
+    with MemoryAccount(limit).open() as memory:
+        return Numbers(memoryview(text.encode())).shape(("inputs", "X"), memory)
+
+
+def test_lists_are_as_deep_as_a_tensor_has_dimensions() -> None:
+    assert shape_of("[" * 8 + "1,2" + "]" * 8) == [1] * 7 + [2]
+    with pytest.raises(ContractError, match="are lists 9 deep; a tensor has at most 8 dimensions"):
+        shape_of("[" * 9 + "1,2" + "]" * 9)
+
+
+def test_what_telling_a_shape_takes() -> None:
+    text = f"[{'0,' * 999}0]"
+    assert shape_of(text, 2 * len(text)) == [1000]
+    with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        shape_of(text, 2 * len(text) - 1)
+
+
 def test_strings_are_numbers_only_where_they_may_be() -> None:
     for text in ('["NaN"]', '["-Infinity"]', '["1"]'):
         with pytest.raises(ContractError, match="they must be numbers"):
             read(text, [1], "FP32")
+
+
+def test_lists_in_a_list_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = ["[1]", "[[2, 3], [4, 5]]", "[ 6 ]", f"[{'7,' * 20}7]"]
+    text = memoryview(f" [{' , '.join(inner)} ] ".encode())
+    for block in range(1, 70):
+        monkeypatch.setattr(nesting, "BLOCK", block)
+        with MemoryAccount(1 << 30).open() as memory:
+            found = Numbers(text).split(("inputs", "X"), memory)
+        assert [bytes(each.text).decode() for each in found] == inner
 
 
 def test_others_have_their_turn() -> None:
@@ -189,7 +223,7 @@ def test_others_have_their_turn() -> None:
         text = memoryview(json.dumps(x.tolist()).encode())
         blocks = len(text) // number_text.BLOCK
         assert turns(lambda: read_numbers(elements_of("X", "FP32"), text, [*x.shape], memory)) >= 2 * blocks
-        assert turns(lambda: Numbers(text).shape(("inputs", "X"), memory)) >= blocks
+        assert turns(lambda: Numbers(text).shape(("inputs", "X"), memory)) >= blocks + 8
         assert turns(lambda: Numbers(text).split(("inputs", "X"), memory)) >= blocks
         assert turns(lambda: list(write_numbers("X", x.data.cast("B"), DataType.FLOAT32, memory))) >= 16
 
