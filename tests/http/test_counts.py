@@ -318,13 +318,13 @@ def test_the_newest_trace_of_each_bucket_is_shown(workers: list[Metrics], clock:
     first, second = workers
     traces = [f"{number:032x}" for number in (1 << 127, 2, (1 << 127) + 1)]
     spans = [f"{number:016x}" for number in (1 << 63, 5, 6)]
-    for metrics, seconds, trace, span in zip([first, second, first], [0.002, 0.0021, 70.0], traces, spans, strict=True):
+    for metrics, seconds, trace, span in zip([first, second, first], [0.002, 0.0025, 70.0], traces, spans, strict=True):
         metrics.requested("/a", "GET", 200, 0, 0, seconds)
         metrics.exemplify("/a", seconds, trace, span)
         clock.now += 1
     for metrics in workers:
         small, large = exemplars(metrics)
-        assert (small[0], small[1].value, float(small[1].timestamp)) == ("0.0025", 0.0021, 1001.0)
+        assert (small[0], small[1].value, float(small[1].timestamp)) == ("0.0025", 0.0025, 1001.0)
         assert small[1].labels == {"trace_id": traces[1], "span_id": spans[1]}
         assert (large[0], large[1].value, float(large[1].timestamp)) == ("+Inf", 70.0, 1002.0)
         assert large[1].labels == {"trace_id": traces[2], "span_id": spans[2]}
