@@ -74,7 +74,7 @@ def test_bool() -> None:
     for text, said in (("[2]", "is no BOOL; that is true or false"), ("[yes]", "hold yes; they must be true or false")):
         with pytest.raises(ContractError, match=said):
             read(text, [1], "BOOL")
-    for text in ("[2]", "[-1]", "[1true]", "[truefalse]"):
+    for text in ("[2]", "[-1]", "[1true]", "[truefalse]", "[-false]", "[-true]", "[false0]"):
         with pytest.raises((ContractError, Unreadable)):
             read(text, [1], "BOOL")
 
@@ -231,11 +231,11 @@ def test_others_have_their_turn() -> None:
 def test_what_is_written_is_held() -> None:
     """And while it is made, as much as it may come to."""
     with MemoryAccount(1 << 30).open() as memory:
-        made = b"".join(map(bytes, write_numbers("X", bytes(1000), DataType.UINT8, memory)))
+        made = b"".join(map(bytes, write_numbers("X", memoryview(bytes(1000)), DataType.UINT8, memory)))
         assert len(made) - 2 <= memory.held <= len(made)
     for limit in (26 * 1000, 26 * 1000 + 2001):
         with MemoryAccount(limit).open() as memory:
-            writing = write_numbers("X", bytes(1000), DataType.UINT8, memory)
+            writing = write_numbers("X", memoryview(bytes(1000)), DataType.UINT8, memory)
             if limit > 26 * 1000:
                 assert len(list(writing)) == 2
             else:
