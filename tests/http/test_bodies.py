@@ -317,6 +317,9 @@ class TestMemory:
             assert memory.held == 100
         with MemoryAccount(99).open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
             body_at_hand(request, Settings(max_body_bytes=KIB), memory)
+        incoming.whole = lambda: bytes(KIB + 1)
+        with MemoryAccount(KIB + 1).open() as memory, pytest.raises(LimitExceeded, match="1025, where max_body_bytes"):
+            body_at_hand(request, Settings(max_body_bytes=KIB), memory)
 
 
 def address(buffer: Body) -> int:
