@@ -75,6 +75,12 @@ def test_a_body_may_be_as_long_as_the_limit(coding: str) -> None:
 
 
 @coding
+def test_nothing(coding: str) -> None:
+    with MemoryAccount(1 << 30).open() as memory:
+        assert decompress(COMPRESS[coding](b""), coding.encode(), 1, memory) == b""
+
+
+@coding
 def test_what_decompressing_takes(coding: str) -> None:
     """Is held: what the body may have, pieces, and what zstd looks back on."""
     most = 1 << 20
