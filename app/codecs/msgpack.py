@@ -242,7 +242,6 @@ class _Reader:
             size = int.from_bytes(body[start:begin], "big")
             self._bin_bytes += size
             end = begin + size
-            self._extend(begin, end)
             return Span(begin, end), end
         if code >= 0xE0 or code in _WORDS:
             return _WORDS[code] if code in _WORDS else code - 0x100, self._pass(start, 0)

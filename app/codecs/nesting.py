@@ -67,7 +67,7 @@ def shape_of(elements: Elements, text: Buffer, memory: MemoryShare) -> list[int]
             start = depth - level + 1
             end = skeleton.find(b"]" * level)
             inside = (len(skeleton) if end < 0 else end + level - 1) - start
-            shape.insert(0, max(-(-(inside + 1) // (unit + 1)), 1))
+            shape.insert(0, -(-(inside + 1) // (unit + 1)))
             unit = inside + 2
         expected, passed, start = Nesting(shape), 0, 0
         while start < len(skeleton):
@@ -87,20 +87,20 @@ def shape_of(elements: Elements, text: Buffer, memory: MemoryShare) -> list[int]
 
 def inner_lists(text: Buffer, memory: MemoryShare) -> Iterator[tuple[int, int]]:
     """Where in `text`, a list of lists, each of these begins and ends."""
-    depth, begin = 0, -1
+    depth = begin = 0
     for start in range(0, len(text), BLOCK):
         memory.ensure_open()
         block = np.frombuffer(text[start : start + BLOCK], np.uint8)
         steps = (block == ord("[")).astype(np.int8) - (block == ord("]"))
         (places,) = np.nonzero(steps)
         depths = depth + np.cumsum(steps[places], dtype=np.int64)
-        for place in np.flatnonzero((depths == 1) | ((depths == 2) & (steps[places] > 0))).tolist():
+        opens = steps[places] > 0
+        for place in np.flatnonzero(depths == 1 + opens).tolist():
             at = start + int(places[place])
-            if steps[places[place]] > 0 and depths[place] == 2:
+            if opens[place]:
                 begin = at
-            elif steps[places[place]] < 0 and depths[place] == 1 and begin >= 0:
+            else:
                 yield begin, at + 1
-                begin = -1
         depth = int(depths[-1]) if len(depths) else depth
 
 
@@ -121,7 +121,7 @@ class Nesting:
         count = _commas(skeleton)
         if not self._sizes:
             self.text = self._opening + b"," * count
-            self._opening = b"" if count else self._opening
+            self._opening = b""
             self.is_closed = not skeleton.endswith(b",")
             if self.is_closed:
                 self.text += b"]"

@@ -29,7 +29,7 @@ OPENING = 12
 _MAGIC = b"\x93NUMPY"
 _PAIR = re.compile(
     r"""\s*(['"])(descr|fortran_order|shape)\1\s*:\s*"""
-    r"""(?:(['"])(?P<descr>[^'"]{0,40})\3|(?P<order>True|False)|\((?P<shape>[\dL,\s]*+)\))\s*(?:,|(?=\}))"""
+    r"""(?:(['"])(?P<descr>[^'"]*)\3|(?P<order>True|False)|\((?P<shape>[\dL,\s]*+)\))\s*(?:,|(?=\}))"""
 )
 _SIZE = re.compile(r"\s*(\d{1,20})L?\s*")
 

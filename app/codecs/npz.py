@@ -138,12 +138,10 @@ def _inflate(data: Buffer, most: int) -> Iterator[bytes]:
     try:
         for start in range(0, len(data), _BLOCK):
             waiting: Piece = data[start : start + _BLOCK]
-            while waiting and left and not inflater.eof:
-                piece = inflater.decompress(waiting, min(left, _BLOCK))
-                waiting = inflater.unconsumed_tail
+            while left and not inflater.eof and (piece := inflater.decompress(waiting, min(left, _BLOCK))):
+                waiting = inflater.unconsumed_tail  # without it goes on what zlib had no room for
                 left -= len(piece)
-                if piece:
-                    yield piece
+                yield piece
     except zlib.error:
         raise Unreadable("Data in the npz file are not deflated as they should be.") from None
 

@@ -77,7 +77,7 @@ def blocks(elements: Elements, text: Buffer, memory: MemoryShare) -> Iterator[by
                 )
         start += len(block)
         if elements.has_booleans:
-            block = block.replace(b"true", b"1").replace(b"false", b"0")
+            block = block.replace(b"true", b" 1 ").replace(b"false", b" 0 ")  # by themselves, as in -false they are not
         yield block
 
 

@@ -60,7 +60,7 @@ class Numbers:
         places = list(inner_lists(self.text, memory))
         stops, starts = [0, *(stop for _, stop in places)], [*(start for start, _ in places), len(self.text)]
         between = [bytes(self.text[stop:start]).strip() for stop, start in zip(stops, starts, strict=True)]
-        if places and between != [b"[", *[b","] * (len(places) - 1), b"]"]:
+        if between != [b"[", *[b","] * (len(places) - 1), b"]"]:
             name = tensor_name(path)
             raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
         return [Numbers(self.text[start:stop]) for start, stop in places]
@@ -110,10 +110,11 @@ def _converted(elements: Elements, values: list[Any], has_specials: bool) -> np.
         with np.errstate(over="ignore"):
             wide = np.array(values, np.float64)
             result = wide.astype(dtype)
-        if np.isfinite(result).all() or (has_specials and (np.isfinite(result) | ~np.isfinite(wide)).all()):
+        is_right = np.isfinite(result) | ~np.isfinite(wide)
+        if is_right.all():
             return result
         bounds = f"{-np.finfo(dtype).max} to {np.finfo(dtype).max}"
-        wrong = values[int(np.argmin(np.isfinite(result) | (~np.isfinite(wide) & has_specials)))]
+        wrong = values[int(np.argmin(is_right))]
     else:
         bits, info = elements.data_type.bits, np.iinfo(dtype)
         least, most = (int(each) >> max(8 - bits, 0) for each in (info.min, info.max))
@@ -122,7 +123,7 @@ def _converted(elements: Elements, values: list[Any], has_specials: bool) -> np.
             with contextlib.suppress(OverflowError):
                 result = np.array(values, dtype)
                 most = 1 if elements.has_booleans else most
-                if (bits >= 8 and not elements.has_booleans) or least <= result.min() <= result.max() <= most:
+                if least <= result.min() <= result.max() <= most:
                     return result
         wrong = next(each for each in values if not (isinstance(each, int) and least <= each <= most))
     raise elements.refused(

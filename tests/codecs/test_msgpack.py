@@ -159,6 +159,59 @@ def test_the_place_of_data_is_looked_for_at_the_beginning_only() -> None:
     assert CODEC.data_start(bytes(1000) + announced, (1 << 20) + 1005) == 1005
     assert CODEC.data_start(bytes(20_000) + announced, (1 << 20) + 20_005) == 0
 
+    last = (1 << 14) - 1
+    assert CODEC.data_start(bytes(last) + announced, (1 << 20) + last + 5) == last + 5
+    assert CODEC.data_start(bytes(last + 1) + announced, (1 << 20) + last + 6) == 0
+
+
+@pytest.mark.parametrize(("size", "start"), [(999, 0), (1000, 5), (3995, 5), (3996, 0)])
+def test_the_place_of_data_that_are_much_of_a_body_of_4000_bytes_and_all_there(size: int, start: int) -> None:
+    assert CODEC.data_start(b"\xc6" + size.to_bytes(4, "big"), 4000) == start
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "within a value that begins at offset 0"),
+        (b"\xdc", "within a value that begins at offset 1"),
+        (b"\xdc\0\2\1", "an array or map at offset 3 announces 2 values"),
+        (b"\xde\0\2\xa1a\1", "an array or map at offset 3 announces 4 values"),
+        (b"\x92\1\xcd\0", "within a value that begins at offset 2"),
+        (b"\x92\1\xa5abcd", "within a value that begins at offset 3"),
+        (b"\x92\1\xa3\xe2\x82", "within a value that begins at offset 3"),
+        (b"\x81\xa5abcd", "within a value that begins at offset 6"),
+        (b"\xc4\5abcd", "within a value that begins at offset 1"),
+        (b"\xd9\5abcd", "within a value that begins at offset 2"),
+        (b"\xda\0\5abcd", "within a value that begins at offset 3"),
+    ],
+)
+def test_a_body_that_is_cut_off(body: bytes, said: str) -> None:
+    with pytest.raises(Unreadable, match=f"The body ends after {len(body)} bytes, (but )?{said}\\."):
+        decode(CODEC, body)
+
+
+def test_text_that_is_none() -> None:
+    for body, place in ((b"\xa1\xff", 1), (b"\x92\xa1\xff\1", 2)):
+        with pytest.raises(Unreadable, match=f"The string at offset {place} is not UTF-8"):
+            decode(CODEC, body)
+
+
+def test_what_begins_no_value() -> None:
+    for body, place in ((b"\xc1", 0), (b"\x92\1\xd4\5a", 2)):
+        with pytest.raises(Unreadable, match=f"byte 0x{body[place]:x} at offset {place} begins an extension type"):
+            decode(CODEC, body)
+
+
+def test_large_bodies_are_not_copied() -> None:
+    body = msgpack.packb({"inputs": {"a": bytes(1 << 23)}})
+    tracemalloc.start()
+    try:
+        CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
 
 @given(documents(leaves))
 @example([1] * 15)

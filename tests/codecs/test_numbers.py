@@ -2,17 +2,22 @@
 
 import json
 import math
+import re
+from collections.abc import Callable
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from app.codecs import nesting, number_text
+from app.codecs.number_text import Elements
 from app.codecs.number_writing import write_numbers
-from app.codecs.numbers import read_numbers
+from app.codecs.numbers import Numbers, read_numbers
 from app.codecs.structure import Unreadable
+from app.contract.constants import DataType
 from app.contract.violations import ContractError
 from app.http.inference.tensors import DATATYPES, elements_of
-from app.memory.accounts import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 from tests.messages import Array
 
 INTEGERS = [name for name in DATATYPES if "INT" in name]
@@ -48,9 +53,28 @@ def test_integers_are_exact_to_their_ends(datatype: str) -> None:
             read(text, [1], datatype)
 
 
+@pytest.mark.parametrize(("data_type", "least", "most"), [(DataType.INT4, -8, 7), (DataType.UINT4, 0, 15)])
+def test_4_bits_are_exact_to_their_ends(data_type: DataType, least: int, most: int) -> None:
+    elements = Elements("X", (), data_type, data_type.value)
+    with MemoryAccount(1 << 30).open() as memory:
+        data = read_numbers(elements, memoryview(f"[{least},{most},1]".encode()), [3], memory)
+        assert bytes(data) == bytes([least & 0xF | (most & 0xF) << 4, 1])
+        for outside in (least - 1, most + 1, -200, 300):
+            with pytest.raises(ContractError, match=f"{outside}, which is no {data_type}; that is {least} to {most}"):
+                read_numbers(elements, memoryview(f"[0,{outside}]".encode()), [2], memory)
+
+
+def test_the_first_that_is_not_whole_is_told() -> None:
+    with pytest.raises(ContractError, match="hold 1e1; INT8 takes whole numbers"):
+        read("[0, 1e1, 2.5, 3E0]", [4], "INT8")
+
+
 def test_bool() -> None:
     np.testing.assert_array_equal(read("[[true, false], [1, 0]]", [2, 2], "BOOL"), [[1, 0], [1, 0]])
-    for text in ("[2]", "[-1]", "[1true]", "[truefalse]"):
+    for text, said in (("[2]", "is no BOOL; that is true or false"), ("[yes]", "hold yes; they must be true or false")):
+        with pytest.raises(ContractError, match=said):
+            read(text, [1], "BOOL")
+    for text in ("[2]", "[-1]", "[1true]", "[truefalse]", "[-false]", "[-true]", "[false0]"):
         with pytest.raises((ContractError, Unreadable)):
             read(text, [1], "BOOL")
 
@@ -88,7 +112,8 @@ def test_shapes(shape: list[int], space: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "[[]]", "[,]", "[1,]", "[ ]", "[1,2", "[[1],2]", "[1],[2]", "[1[,]2]", "[1 1,2]"]
+    "text",
+    ["[]", "[[]]", "[,]", "[1,]", "[ ]", "[1,2", "[[1],2]", "[1],[2]", "[1[,]2]", "[1[],[2]]", "[[]1,[2]]", "[1 1,2]"],
 )
 def test_what_is_no_array_of_two_numbers(text: str) -> None:
     for shape in ([2], [1, 2], [2, 1]):
@@ -129,3 +154,97 @@ def test_memory_is_held_before_it_is_used() -> None:
         read("[0]", [1 << 20], "FP32", limit=1 << 20)
     with pytest.raises(LimitExceeded):
         read(f"[{'0,' * 100_000}0]", [100_001], "UINT8", limit=1 << 18)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[1, 123456789x12, 2]", "123456789x12"),
+        ("[\u00e4]", r"\xc3\xa4"),
+        (f"[{'1' * 30}x{'2' * 30}]", f"{'1' * 20}x{'2' * 19}"),
+    ],
+)
+def test_what_is_no_number_is_shown_unless_it_is_long(text: str, shown: str) -> None:
+    with pytest.raises(ContractError, match=re.escape(f"Data of X hold {shown}; they must be numbers.")):
+        read(text, [1], "FP32")
+
+
+def test_many_more_than_there_may_be_are_not_counted() -> None:
+    with pytest.raises(ContractError, match=r"are more than \d+ values; shape \[1\] takes 1\."):
+        read(f"[{'0,' * 200_000}0]", [1], "FP32")
+
+
+def shape_of(text: str, limit: int = 1 << 30) -> list[int]:
+    with MemoryAccount(limit).open() as memory:
+        return Numbers(memoryview(text.encode())).shape(("inputs", "X"), memory)
+
+
+def test_lists_are_as_deep_as_a_tensor_has_dimensions() -> None:
+    assert shape_of("[" * 8 + "1,2" + "]" * 8) == [1] * 7 + [2]
+    with pytest.raises(ContractError, match="are lists 9 deep; a tensor has at most 8 dimensions"):
+        shape_of("[" * 9 + "1,2" + "]" * 9)
+
+
+def test_what_telling_a_shape_takes() -> None:
+    text = f"[{'0,' * 999}0]"
+    assert shape_of(text, 2 * len(text)) == [1000]
+    with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        shape_of(text, 2 * len(text) - 1)
+
+
+def test_strings_are_numbers_only_where_they_may_be() -> None:
+    for text in ('["NaN"]', '["-Infinity"]', '["1"]'):
+        with pytest.raises(ContractError, match="they must be numbers"):
+            read(text, [1], "FP32")
+
+
+def test_lists_in_a_list_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = ["[1]", "[[2, 3], [4, 5]]", "[ 6 ]", f"[{'7,' * 20}7]"]
+    text = memoryview(f" [{' , '.join(inner)} ] ".encode())
+    for block in range(1, 70):
+        monkeypatch.setattr(nesting, "BLOCK", block)
+        with MemoryAccount(1 << 30).open() as memory:
+            found = Numbers(text).split(("inputs", "X"), memory)
+        assert [bytes(each.text).decode() for each in found] == inner
+
+
+def test_others_have_their_turn() -> None:
+    with (
+        MemoryAccount(1 << 30).open() as memory,
+        mock.patch.object(MemoryShare, "ensure_open") as asked,
+    ):
+
+        def turns(work: Callable[[], object]) -> int:
+            asked.reset_mock()
+            work()
+            return asked.call_count
+
+        x = np.zeros((4, 1 << 17), np.float32)
+        text = memoryview(json.dumps(x.tolist()).encode())
+        blocks = len(text) // number_text.BLOCK
+        assert turns(lambda: read_numbers(elements_of("X", "FP32"), text, [*x.shape], memory)) >= 2 * blocks
+        assert turns(lambda: Numbers(text).shape(("inputs", "X"), memory)) >= blocks + 8
+        assert turns(lambda: Numbers(text).split(("inputs", "X"), memory)) >= blocks
+        assert turns(lambda: list(write_numbers("X", x.data.cast("B"), DataType.FLOAT32, memory))) >= 16
+
+
+def test_what_is_written_is_held() -> None:
+    """And while it is made, as much as it may come to."""
+    with MemoryAccount(1 << 30).open() as memory:
+        made = b"".join(map(bytes, write_numbers("X", memoryview(bytes(1000)), DataType.UINT8, memory)))
+        assert len(made) - 2 <= memory.held <= len(made)
+    for limit in (26 * 1000, 26 * 1000 + 2001):
+        with MemoryAccount(limit).open() as memory:
+            writing = write_numbers("X", memoryview(bytes(1000)), DataType.UINT8, memory)
+            if limit > 26 * 1000:
+                assert len(list(writing)) == 2
+            else:
+                with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+                    list(writing)
+
+
+def test_what_is_held_while_they_are_read_does_not_grow_with_them() -> None:
+    text, needed = f"[{'0,' * 99_999}0]", 100_000 + (32 << 16)
+    assert read(text, [100_000], "UINT8", limit=needed).size == 100_000
+    with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        read(text, [100_000], "UINT8", limit=needed - 1)

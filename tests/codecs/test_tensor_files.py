@@ -4,10 +4,12 @@ import contextlib
 import io
 import json
 import struct
+import tracemalloc
 import zipfile
 import zlib
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 import numpy as np
@@ -15,16 +17,17 @@ import pytest
 import safetensors.numpy
 from hypothesis import given
 
+import app.codecs.npz
 from app.codecs.codec import Span
 from app.codecs.npy import Npy
-from app.codecs.npz import Npz
+from app.codecs.npz import Deflated, Npz
 from app.codecs.safetensors import Safetensors
-from app.codecs.structure import Unreadable
-from app.codecs.tensor_files import FileCodec, FileLimits, TensorFormat
+from app.codecs.structure import PARSED, Unreadable
+from app.codecs.tensor_files import EmbeddedFile, FileCodec, FileLimits, Parcel, TensorFormat
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError
-from app.memory.accounts import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 from tests.codecs.documents import mutations, share
 from tests.messages import Array
 
@@ -103,10 +106,38 @@ def test_tensors_in_safetensors_are_aligned(length: int) -> None:
     assert safetensors.numpy.load(body).keys() == {"X" * length, "Y"}
 
 
+def test_booleans_are_bytes() -> None:
+    x = np.array([True, False])
+    for kind, body in ((Npy(), npy(x)), (Npz(), npz(X=x)), (Safetensors(), safetensors.numpy.save({"X": x}))):
+        assert read(kind, body)["X"].dtype == np.uint8
+        assert read(kind, body)["X"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("kind", [Npy(), Npz(), Safetensors()])
+def test_elements_of_4_bits_have_no_type(kind: TensorFormat) -> None:
+    desc = TensorDesc(DataType=DataType.INT4, Sizes=[2])
+    with pytest.raises(ContractError, match=r"X is INT4, which .* has no type for") as refusal:
+        kind.write({"X": (desc, memoryview(b"1"))})
+    assert [each.pointer for each in refusal.value.violations] == ["/Accept"]
+
+
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_npy_of_each_version_and_order(version: tuple[int, int]) -> None:
-    for x in (X, np.asfortranarray(X), X[0], np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)), np.array(3.5)):
+    for x in (X, X.T, X[0], X[:, :0], np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)), np.array(3.5)):
         np.testing.assert_array_equal(read(Npy(), npy(x, version))["X"], np.atleast_1d(x))
+
+
+def test_data_in_npy_are_aligned() -> None:
+    """However long the header is."""
+    for zeros in range(64):
+        desc = TensorDesc(
+            DataType=DataType.INT8, Sizes=[10 ** min(max(zeros - start, 0), 9) for start in range(0, 72, 9)]
+        )
+        body = b"".join(Npy().write({"X": (desc, memoryview(b""))}).pieces)
+        assert len(body) % 64 == 0
+        assert body.endswith(b"\n")
+        assert Npy().data_start(body, 1 << 20) == len(body)
+        assert len(body) - len(body.rstrip()) <= 64
 
 
 def test_data_lie_where_they_are_in_the_file() -> None:
@@ -116,6 +147,13 @@ def test_data_lie_where_they_are_in_the_file() -> None:
         assert body[span.start : span.stop] == X.tobytes()
         assert kind.data_start(body, len(body)) in (0, span.start)
     assert Npy().data_start(npy(X), 1000) == len(npy(X)) - X.nbytes
+    assert Npy().data_start(b"{}", 2) == 0
+
+
+def test_a_codec_of_files_has_what_their_format_says() -> None:
+    codecs = [FileCodec(kind, "", {}, "X", 1) for kind in (Npy(), Npz(), Safetensors())]
+    assert [codec.expands for codec in codecs] == [False, True, False]
+    assert codecs[0].data_start(npy(X), 1000) == len(npy(X)) - X.nbytes
 
 
 def test_where_data_will_be_is_told_by_the_first_bytes_of_safetensors() -> None:
@@ -142,7 +180,27 @@ GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
     ],
 )
 def test_a_header_in_any_order(text: str) -> None:
-    assert read(Npy(), header(text, X[0, :2].tobytes()))["X"].tolist() == [0, 1]
+    body = header(text, X[0, :2].tobytes())
+    assert read(Npy(), body)["X"].tolist() == [0, 1]
+    assert Npy().read(body, Span(0, len(body)), "X", LIMITS, share())["X"].strides is None
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_header_is_as_long_as_numpy_takes_it(version: int) -> None:
+    for length in (10_000, 10_001):
+        opening = b"\x93NUMPY%c\0" % version + struct.pack("<H" if version == 1 else "<L", length)
+        body = opening + GOOD.ljust(length).encode() + bytes(8)
+        if length == 10_000:
+            assert read(Npy(), body)["X"].tolist() == [0, 0]
+        else:
+            with pytest.raises(Unreadable, match="has 10001 bytes; it may have 10000"):
+                read(Npy(), body)
+
+
+@pytest.mark.parametrize(("descr", "data_type"), [("<i1", "INT8"), ("<u1", "UINT8"), ("|b1", "UINT8")])
+def test_other_names_of_types_of_one_byte(descr: str, data_type: str) -> None:
+    body = header(GOOD.replace("<f4", descr), b"\0\1")
+    assert Npy().read(body, Span(0, len(body)), "X", LIMITS, share())["X"].data_type == data_type
 
 
 @pytest.mark.parametrize(
@@ -151,7 +209,9 @@ def test_a_header_in_any_order(text: str) -> None:
         b"",
         b"\x93NUMP",
         b"\x93NUMPY\1\0",
+        header(GOOD, bytes(8)).replace(b"NUMPY", b"NUMPX"),
         header(GOOD, bytes(8), b"\4\0"),
+        b"\x93NUMPY\3\0\1\0\0\0\xff",
         header(GOOD, bytes(8), b"\1\1"),
         header(GOOD, bytes(7)),
         header(GOOD, bytes(9)),
@@ -164,6 +224,10 @@ def test_a_header_in_any_order(text: str) -> None:
         header(GOOD.replace("(2,)", "(99999999999, 99999999999)"), bytes(8)),
         header(GOOD.replace("False", "0"), bytes(8)),
         header(GOOD.replace("'shape'", "'descr'"), bytes(8)),
+        header(GOOD.replace("}", "'descr': '<f4'}"), bytes(8)),
+        header(GOOD.replace("'shape': (2,), ", ""), bytes(8)),
+        header(GOOD.replace("'<f4'", "True"), bytes(8)),
+        header(GOOD.replace("(2,)", "'<f4'"), bytes(8)),
         header(GOOD + GOOD, bytes(8)),
         header(GOOD.replace("}", "'more': 1}"), bytes(8)),
         b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(100),
@@ -175,10 +239,21 @@ def test_no_npy(body: bytes) -> None:
         read(Npy(), body)
 
 
-@pytest.mark.parametrize("descr", ["'>f4'", "'|O'", "'<c8'", "'<U4'", "[('a', '<f4')]", "'|V2'", "'<f16'", "'<M8'"])
-def test_no_tensor_type(descr: str) -> None:
-    with pytest.raises(ContractError, match="descr of X is "):
-        read(Npy(), header(GOOD.replace("'<f4'", descr), bytes(8)))
+@pytest.mark.parametrize(
+    "descr", ["'>f4'", "'|O'", "'<c8'", "'<U4'", "[('a', '<f4')]", "'|V2'", "'<f16'", "'<M8'", f"'{'x' * 5000}'"]
+)
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_no_tensor_type(descr: str, quote: str) -> None:
+    with pytest.raises(ContractError, match="descr of X is ") as refusal:
+        read(Npy(), header(GOOD.replace("'<f4'", descr).replace("'", quote), bytes(8)))
+    assert len(str(refusal.value)) < 500
+
+
+def test_a_header_of_version_3_is_utf_8() -> None:
+    text = GOOD.replace("<f4", "\u20ac").encode()
+    for version, said in ((b"\2\0", "\u00e2\u0082\u00ac"), (b"\3\0", "\u20ac")):
+        with pytest.raises(ContractError, match=f"descr of X is {said};"):
+            read(Npy(), b"\x93NUMPY" + version + struct.pack("<L", len(text)) + text)
 
 
 def test_several_tensors_with_their_names() -> None:
@@ -298,14 +373,65 @@ class TestHostileArchive:
             with pytest.raises(Unreadable, match="cannot have 4294967295 bytes"):
                 read(Npz(), bytes(body))
 
-    def test_a_name_in_utf_8(self) -> None:
-        assert read(Npz(), bytes(archive(("\xe9.npy", npy(X))))).keys() == {"\xe9"}
+    def test_names(self) -> None:
+        """In UTF-8, and with what numpy puts behind them in the midst of them, too."""
+        assert read(Npz(), bytes(archive(("\xe9.npy", npy(X)), ("a.npy.b.npy", npy(X))))).keys() == {"\xe9", "a.npy.b"}
 
     def test_a_comment(self) -> None:
         body = archive(("X.npy", npy(X)))
         for length in (1, 0xFFFF):
             body[-2:] = struct.pack("<H", length)
             np.testing.assert_array_equal(read(Npz(), bytes(body) + bytes(length))["X"], X)
+
+    def test_a_comment_on_a_file(self) -> None:
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as opened:
+            for name in ("A.npy", "B.npy"):
+                told = zipfile.ZipInfo(name)
+                told.comment = b"of no importance"
+                opened.writestr(told, npy(X))
+        assert read(Npz(), file.getvalue()).keys() == {"A", "B"}
+
+    def test_a_directory_as_long_as_it_may_be(self) -> None:
+        body = npz(X=X)
+        file, length = Span(0, len(body)), 46 + len("X.npy")
+        limits = LIMITS._replace(max_structure_bytes=length)
+        assert Npz().read(body, file, "X", limits, MemoryAccount(PARSED * length).open()).keys() == {"X"}
+        with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+            Npz().read(body, file, "X", limits, MemoryAccount(PARSED * length - 1).open())
+        with pytest.raises(LimitExceeded, match="max_structure_bytes"):
+            read(Npz(), body, limits._replace(max_structure_bytes=length - 1))
+
+    def test_what_so_few_bytes_cannot_be_inflated_to(self) -> None:
+        """No memory is taken for it."""
+        whole = npy(np.zeros(1 << 20, np.float32))
+        body = archive(("X.npy", whole[:128]), method=zipfile.ZIP_DEFLATED)
+        struct.pack_into("<L", body, len(body) + CENTRAL + 24, len(whole))
+        with pytest.raises(Unreadable, match=f"cannot have {len(whole)} bytes"):
+            Npz().read(bytes(body), Span(0, len(body)), "X", LIMITS, share())
+
+    @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    def test_a_large_file_is_copied_in_pieces(self, method: int) -> None:
+        body = bytes(archive(("X.npy", npy(np.zeros(1 << 21, np.float32))), method=method))
+        memory = share()
+        made = memory.buffer(1 << 24)  # beforehand, since others may not be seen
+        tracemalloc.start()
+        try:
+            data = Npz().read(body, Span(0, len(body)), "X", LIMITS, memory)["X"].data
+            with mock.patch.object(MemoryShare, "buffer", lambda _, size: made[:size]):
+                if not isinstance(data, Span):
+                    assert data.unpacked(body, memory).nbytes == 1 << 23
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 1 << 20
+
+    def test_others_have_their_turn_while_data_are_inflated(self) -> None:
+        body = npz(True, X=np.zeros(1 << 20, np.float32))
+        data = Npz().read(body, Span(0, len(body)), "X", LIMITS, share())["X"].data
+        with mock.patch.object(MemoryShare, "ensure_open") as asked:
+            data.unpacked(body, share())  # type: ignore[union-attr]
+        assert asked.call_count >= 16
 
     @pytest.mark.parametrize(
         ("deflated", "told", "said"),
@@ -325,6 +451,28 @@ class TestHostileArchive:
             return
         with pytest.raises(Unreadable, match=said):
             read(Npz(), bytes(body))
+
+    def test_what_is_left_of_deflated_data_when_a_block_is_full(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Their last bytes may stand for more than it has room for."""
+        block = 1 << 12
+        monkeypatch.setattr(app.codecs.npz, "_BLOCK", block)
+        for size in range(block, block + 200):
+            x = np.zeros(size, np.uint8)
+            np.testing.assert_array_equal(read(Npz(), npz(True, X=x))["X"], x)
+
+    def test_what_follows_deflated_data_is_not_looked_at(self) -> None:
+        """The rest of a block aside, zlib would keep a copy of it, made anew for each block."""
+        packed = zlib.compress(b"x", wbits=-zlib.MAX_WBITS)
+        body = packed.ljust(1 << 23)
+        tracemalloc.start()
+        try:
+            found = Deflated(Span(0, len(body)), 0, 2, 0)
+            with pytest.raises(Unreadable, match="length and checksum"):
+                found.unpacked(body, share())
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 1 << 20
 
     def test_what_is_not_deflated_or_ends_too_early(self) -> None:
         body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
@@ -347,6 +495,15 @@ class TestHostileArchive:
         with pytest.raises(ContractError, match="4 GiB") as refusal:
             Npz().write({"X": (TensorDesc(DataType=DataType.UINT8, Sizes=[1 << 16, 1 << 16]), huge)})
         assert [each.pointer for each in refusal.value.violations] == ["/Accept"]
+
+    def test_all_files_together_have_no_more_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nor has what is behind them."""
+        monkeypatch.setattr(app.codecs.npz, "_MAX32", 1 << 17)
+        desc = TensorDesc(DataType=DataType.UINT8, Sizes=[40_000])
+        first, second = ((name, (desc, memoryview(bytes(40_000)))) for name in "XY")
+        assert Npz().write(dict([first])).length < 1 << 17
+        with pytest.raises(ContractError, match="Y makes the npz file 4 GiB long"):
+            Npz().write(dict([first, second]))
 
     def test_a_wrong_checksum_of_what_is_deflated(self) -> None:
         body = archive(("X.npy", npy(X)), method=zipfile.ZIP_DEFLATED)
@@ -491,11 +648,13 @@ OTHER_PLACES = "tensors of the safetensors file overlap, or something is between
         ),
         (tensors({"X": {"dtype": "F32", "shape": [2]}}), NO_MEMBERS),
         (tensors({"X": [*entry()]}), NO_MEMBERS),
+        (tensors({"X" * 5000: 1}), "XXX"),
     ],
 )
 def test_no_safetensors(body: bytes, said: str) -> None:
-    with pytest.raises(Unreadable, match=said):
+    with pytest.raises(Unreadable, match=said) as refusal:
         read(Safetensors(), body)
+    assert len(str(refusal.value)) < 500
 
 
 def test_safetensors_at_their_bounds() -> None:
@@ -505,12 +664,14 @@ def test_safetensors_at_their_bounds() -> None:
     assert read(Safetensors(), tensors({"X": entry(0, 4, [])}, bytes(4)))["X"].shape == (1,)
     assert read(Safetensors(), tensors({"X": entry(0, 0, (0,))}, b"")).keys() == {"X"}
     assert read(Safetensors(), tensors({}, b"")) == {}
+    assert read(Safetensors(), tensors({"__X": entry(), "__metadata__": {}})).keys() == {"__X"}
 
 
-@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", 1, None, [], "f32"])
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", 1, None, [], "f32", "F" * 5000])
 def test_no_dtype(dtype: object) -> None:
     with pytest.raises(ContractError, match="dtype of X is ") as refusal:
         read(Safetensors(), tensors({"X": entry(dtype=dtype)}))
+    assert len(str(refusal.value)) < 500
     assert [each.pointer for each in refusal.value.violations] == ["/inputs/X/dtype"]
 
 
@@ -527,6 +688,41 @@ def test_what_is_made_of_a_header_is_charged(kind: TensorFormat) -> None:
     body = npz(X=X) if isinstance(kind, Npz) else safetensors.numpy.save({"X": X})
     with MemoryAccount(1000).open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
         kind.read(body, Span(0, len(body)), "X", LIMITS, memory)
+
+
+def decoded(**arrays: Array) -> Any:
+    body = npz(**arrays)
+    return FileCodec(Npz(), "", {}, "X", 1).decode(body, 1 << 16, 8, share())["inputs"]
+
+
+def test_tensors_of_an_array_are_in_the_order_of_their_numbers() -> None:
+    found = decoded(**{f"Y[{number}]": np.ones(1 + number) for number in reversed(range(12))}, X=X)
+    assert [each["Sizes"] for each in found["Y"]] == [[1 + number] for number in range(12)]
+    assert found["X"]["Sizes"] == [2, 3]
+
+
+@pytest.mark.parametrize("names", [["Y[1]"], ["Y[0]", "Y[2]"], ["Y", "Y[0]"]])
+def test_no_array_of_tensors(names: list[str]) -> None:
+    with pytest.raises(ContractError) as refusal:
+        decoded(**dict.fromkeys(names, X))
+    assert [each.pointer for each in refusal.value.violations] == ["/inputs/Y"]
+
+
+def test_deflated_tensors_may_be_as_large_as_a_body() -> None:
+    body, size = npz(True, X=X, Y=X), 2 * len(npy(X))
+    assert read(Npz(), body, LIMITS._replace(max_bytes=size)).keys() == {"X", "Y"}
+    with pytest.raises(LimitExceeded, match=f"unpacked: {size}, where max_body_bytes allows {size - 1}"):
+        read(Npz(), body, LIMITS._replace(max_bytes=size - 1))
+
+
+def test_a_name_in_two_files() -> None:
+    body = npy(X)
+    parts = [EmbeddedFile(Npy(), Span(0, len(body)), name) for name in "XYX"]
+    file = Span(0, len(body))
+    assert Parcel(parts[:2]).read(body, file, "", LIMITS, share()).keys() == {"X", "Y"}
+    with pytest.raises(ContractError, match="X is in two files") as refusal:
+        Parcel(parts).read(body, file, "", LIMITS, share())
+    assert [each.pointer for each in refusal.value.violations] == ["/inputs/X"]
 
 
 FILES: list[tuple[TensorFormat, bytes]] = [

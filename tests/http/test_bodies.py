@@ -4,6 +4,9 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import msgpack
 import numpy as np
@@ -15,12 +18,12 @@ from starlette.types import Message
 from app.codecs.codec import Body, Encoded, Piece
 from app.http.core.answers import grouped
 from app.http.core.asgi import AsgiBody
-from app.http.core.bodies import read_body
+from app.http.core.bodies import body_at_hand, read_body
 from app.http.core.exchange import JOINED, Reply, Request
 from app.http.server.scratch import READ, Scratch
-from app.memory.accounts import MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount
 from app.memory.buffers import ALIGNMENT, STAGGER
-from app.settings import Settings
+from app.settings import KIB, Settings
 from tests.conftest import RunningServer, ours_only, running_server
 from tests.http.refusals import refusal_of
 from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
@@ -245,6 +248,78 @@ class TestPlacesInPages:
         begins = address(asyncio.run(read()))
         assert STAGGER - ALIGNMENT < begins % 4096 <= STAGGER
         assert (begins + data_start) % ALIGNMENT == 0
+
+
+class TestMemory:
+    """What a body holds while it comes, in pieces of 64 KiB."""
+
+    PIECE = 1 << 16
+    ROOM = 1 << 12
+    """To begin where its tensor data are aligned."""
+
+    def read(self, size: int, announced: int = -1, most: int = 1 << 30, limit: int = 1 << 30) -> tuple[int, list[int]]:
+        """How many bytes came of one of `size`, and what was held before each piece and at last."""
+        held: list[int] = []
+
+        async def receive() -> Message:
+            held.append(memory.held)
+            left = size - (len(held) - 1) * self.PIECE
+            return {"type": "http.request", "body": bytes(min(left, self.PIECE)), "more_body": left > self.PIECE}
+
+        with MemoryAccount(limit).open() as memory:
+            request = Request("POST", "/", b"/", b"", [], AsgiBody(announced, receive))
+            try:
+                body = asyncio.run(read_body(request, Settings(max_body_bytes=most), memory))
+            except LimitExceeded as refusal:
+                return len(held) * self.PIECE, [*held, refusal.allowed]
+            return len(body), [*held, memory.held]
+
+    @pytest.mark.parametrize("limit", ["most", "limit"])
+    def test_what_is_announced_to_be_too_large_is_not_read(self, limit: str) -> None:
+        assert self.read(1 << 20, (1 << 20) + 1, **{limit: 1 << 20}) == (0, [1 << 20])
+
+    def test_as_much_as_may_come(self) -> None:
+        for announced in (-1, 1 << 20):
+            assert self.read(1 << 20, announced, most=1 << 20)[0] == 1 << 20
+
+    def test_what_comes_in_chunks_is_refused_as_soon_as_it_is_too_much(self) -> None:
+        came, held = self.read(1 << 24, most=1 << 20)
+        assert came == (1 << 20) + self.PIECE
+        assert held.pop() == 1 << 20
+        assert max(held) <= (1 << 20) + self.ROOM
+
+    @pytest.mark.parametrize("announced", [-1, 3 << 23])
+    def test_grows_with_what_came(self, announced: int) -> None:
+        """In few steps, and what was outgrown is given back."""
+        came, held = self.read(3 << 23, announced)
+        assert came == 3 << 23
+        assert max(held[1:16]) <= (1 << 20) + self.ROOM
+        assert max(held[17:128]) <= 8 * ((1 << 20) + self.PIECE) + self.ROOM
+        assert len(set(held)) == 4
+        assert held[-1] <= (came if announced > 0 else 64 * ((1 << 20) + 2 * self.PIECE)) + self.ROOM
+
+    def test_leaves_half_of_what_is_free(self) -> None:
+        _, held = self.read(3 << 18, limit=1 << 21)
+        assert held[1] == held[-1] <= (1 << 20) + self.ROOM
+        _, held = self.read(3 << 20, limit=1 << 23)
+        assert max(held) <= 5 << 20
+
+    def test_others_have_their_turn_while_it_is_moved(self) -> None:
+        with mock.patch("asyncio.sleep") as slept:
+            self.read(3 << 23)
+        assert [each.args for each in slept.await_args_list] == [(0,)] * 2
+
+    def test_is_held_where_it_has_come_with_the_header(self) -> None:
+        incoming: Any = SimpleNamespace(whole=lambda: b"x" * 100)
+        request = Request("POST", "/", b"/", b"", [], incoming)
+        with MemoryAccount(100).open() as memory:
+            assert body_at_hand(request, Settings(max_body_bytes=KIB), memory) == b"x" * 100
+            assert memory.held == 100
+        with MemoryAccount(99).open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
+            body_at_hand(request, Settings(max_body_bytes=KIB), memory)
+        incoming.whole = lambda: bytes(KIB + 1)
+        with MemoryAccount(KIB + 1).open() as memory, pytest.raises(LimitExceeded, match="1025, where max_body_bytes"):
+            body_at_hand(request, Settings(max_body_bytes=KIB), memory)
 
 
 def address(buffer: Body) -> int:

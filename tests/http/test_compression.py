@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -15,7 +16,7 @@ from starlette.exceptions import HTTPException
 from app.codecs.structure import Unreadable
 from app.engine.graph_documents import EXAMPLE, EXAMPLE_DATA
 from app.http.core.compression import coding_of_request, compress, decompress
-from app.memory.accounts import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 from app.models.dxdispatch.answer import EXAMPLE as MODEL
 from tests.codecs.test_tensor_files import npy
 from tests.codings import COMPRESS, plain, zstd
@@ -71,6 +72,67 @@ def test_a_body_may_be_as_long_as_the_limit(coding: str) -> None:
         assert decompress(packed, coding.encode(), 100_000, memory) == content
     with MemoryAccount(1 << 30).open() as memory, pytest.raises(LimitExceeded, match="max_body_bytes allows 99999"):
         decompress(packed, coding.encode(), 99_999, memory)
+
+
+@coding
+def test_nothing(coding: str) -> None:
+    with MemoryAccount(1 << 30).open() as memory:
+        assert decompress(COMPRESS[coding](b""), coding.encode(), 1, memory) == b""
+
+
+@coding
+def test_what_decompressing_takes(coding: str) -> None:
+    """Is held: what the body may have, pieces, and what zstd looks back on."""
+    most = 1 << 20
+    packed = COMPRESS[coding](np.random.default_rng(0).bytes(most))
+    needed = most + (3 << 18) + (most + (1 << 19) if coding == "zstd" else 0)
+    with MemoryAccount(needed).open() as memory:
+        assert len(decompress(packed, coding.encode(), most, memory)) == memory.held == most
+    with MemoryAccount(needed - 1).open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        decompress(packed, coding.encode(), most, memory)
+
+
+@coding
+def test_what_was_outgrown_is_given_back(coding: str) -> None:
+    """There are few steps, and no room in the last one for what there may not be."""
+    most = 5 << 20
+    packed = COMPRESS[coding](bytes(most))
+    with (
+        MemoryAccount(1 << 30).open() as memory,
+        mock.patch.object(MemoryShare, "buffer", autospec=True, side_effect=MemoryShare.buffer) as made,
+    ):
+        assert len(decompress(packed, coding.encode(), most, memory)) == memory.held == most
+    assert made.call_count < 10
+
+
+@coding
+def test_much_that_follows(coding: str) -> None:
+    packed = COMPRESS[coding](b"{}") + bytes(1 << 20)
+    with MemoryAccount(1 << 30).open() as memory, pytest.raises(Unreadable, match="goes on for 1048576 bytes after"):
+        decompress(packed, coding.encode(), 1 << 20, memory)
+
+
+@coding
+def test_what_compressing_takes(coding: str) -> None:
+    pending = 1 << 21 if coding == "zstd" else 1 << 18
+    with MemoryAccount(pending + 1000).open() as memory:
+        compress([b"x" * 900], coding.encode(), memory)
+    with MemoryAccount(pending + 800).open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
+        compress([b"x" * 900], coding.encode(), memory)
+    with MemoryAccount(1 << 30).open() as memory:
+        made = compress([np.random.default_rng(0).bytes(1 << 20)], coding.encode(), memory)
+        assert memory.held >= made.length > 1 << 20
+
+
+@coding
+def test_others_have_their_turn(coding: str) -> None:
+    content = np.random.default_rng(0).bytes(1 << 22)
+    with MemoryAccount(1 << 30).open() as memory, mock.patch.object(MemoryShare, "ensure_open") as asked:
+        packed = b"".join(map(bytes, compress([content], coding.encode(), memory).pieces))
+        assert asked.call_count >= 16
+        asked.reset_mock()
+        assert decompress(packed, coding.encode(), len(content), memory) == content
+        assert asked.call_count >= 16
 
 
 @coding
@@ -167,6 +229,13 @@ class TestZstd:
         data = engine.compress(bytes(100)) + engine.flush()
         with pytest.raises(Unreadable, match="window is 16777216 bytes; send one of at most 8388608"):
             self.undone(data)
+
+    def test_a_window_is_told_in_eighths(self) -> None:
+        engine = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 23})
+        data = bytearray(engine.compress(bytes(100)) + engine.flush())
+        data[5] |= 3
+        with pytest.raises(Unreadable, match=f"window is {(8 << 20) + (3 << 20)} bytes"):
+            self.undone(bytes(data))
 
     def test_all_of_a_frame_in_one_segment_is_its_window(self) -> None:
         options: dict[int, int] = {zstd.CompressionParameter.window_log: 24}

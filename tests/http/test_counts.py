@@ -73,7 +73,14 @@ def slots() -> Slots:
 @pytest.fixture
 def workers(slots: Slots) -> list[Metrics]:
     """Two of three; the last one has not begun."""
-    return [Metrics(service(number + 1), ConnectionLimit(), slots, number) for number in range(2)]
+    return [Metrics(service(number + 1), connections(number + 1), slots, number) for number in range(2)]
+
+
+def connections(count: int) -> ConnectionLimit:
+    limit = ConnectionLimit()
+    for _ in range(count):
+        limit.enter(mock.Mock())
+    return limit
 
 
 def shown(metrics: Metrics) -> dict[str, float]:
@@ -108,6 +115,26 @@ def test_requests_are_counted_by_route_and_added_up(workers: list[Metrics]) -> N
                 smallest,
                 total,
             )
+
+
+def test_methods_that_there_are_have_their_names(workers: list[Metrics]) -> None:
+    methods = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+    for method in methods | {"TRACE", "get", ""}:
+        workers[0].requested("/a", method, 200, 0, 0, 1.0)
+    found = shown(workers[0])
+    told = {name: found[f'dmlserve_http_requests_total{{method="{name}",route="/a",status="200"}}'] for name in methods}
+    assert told == dict.fromkeys(methods, 1)
+    assert found['dmlserve_http_requests_total{method="other",route="/a",status="200"}'] == 3
+
+
+def test_the_largest_bodies_have_a_bucket(workers: list[Metrics]) -> None:
+    for size in (1 << 28, (1 << 28) + 1):
+        workers[0].requested("/a", "POST", 200, size, size, 1.0)
+    found = shown(workers[0])
+    for name in ("request", "response"):
+        bucket = f"dmlserve_http_{name}_size_bytes_bucket"
+        told = [found[f'{bucket}{{le="{bound}",route="/a"}}'] for bound in ("6.7108864e+07", "2.68435456e+08", "+Inf")]
+        assert told == [0, 1, 2]
 
 
 def test_what_will_be_counted_is_shown_before(workers: list[Metrics]) -> None:
@@ -192,7 +219,7 @@ GAUGES = {
     "pinned_bytes": 15,
     "staging_bytes": 120,
     "device_pool_bytes": 60,
-    "connections": 0,
+    "connections": 3,
     "graphs": 12,
     "graph_bytes": 14,
     "ready": 0,
@@ -260,6 +287,24 @@ def test_a_worker_that_ends_says_so(workers: list[Metrics]) -> None:
     assert shown(first)["dmlserve_workers"] == 1
 
 
+def test_a_worker_tells_its_gauges_before_the_others_take_it_for_gone(
+    workers: list[Metrics], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = workers
+    seen: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+        seen.append(shown(first)["dmlserve_workers"])
+        if len(seen) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(second.tell())
+    assert seen == [2, 2, 2]
+
+
 def exemplars(metrics: Metrics) -> Iterator[tuple[str, Any]]:
     """The exemplar of each bucket that has one, by the bucket's bound."""
     text = metrics.render(with_exemplars=True).decode()
@@ -273,13 +318,13 @@ def test_the_newest_trace_of_each_bucket_is_shown(workers: list[Metrics], clock:
     first, second = workers
     traces = [f"{number:032x}" for number in (1 << 127, 2, (1 << 127) + 1)]
     spans = [f"{number:016x}" for number in (1 << 63, 5, 6)]
-    for metrics, seconds, trace, span in zip([first, second, first], [0.002, 0.0021, 70.0], traces, spans, strict=True):
+    for metrics, seconds, trace, span in zip([first, second, first], [0.002, 0.0025, 70.0], traces, spans, strict=True):
         metrics.requested("/a", "GET", 200, 0, 0, seconds)
         metrics.exemplify("/a", seconds, trace, span)
         clock.now += 1
     for metrics in workers:
         small, large = exemplars(metrics)
-        assert (small[0], small[1].value, float(small[1].timestamp)) == ("0.0025", 0.0021, 1001.0)
+        assert (small[0], small[1].value, float(small[1].timestamp)) == ("0.0025", 0.0025, 1001.0)
         assert small[1].labels == {"trace_id": traces[1], "span_id": spans[1]}
         assert (large[0], large[1].value, float(large[1].timestamp)) == ("+Inf", 70.0, 1002.0)
         assert large[1].labels == {"trace_id": traces[2], "span_id": spans[2]}

@@ -73,6 +73,7 @@ def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
         [1, "N" * 1000],
         [[1, "NaN"], "NaN"],
         ["-NaN"],
+        ["+Infinity"],
     ]
     for wrong in refused:
         refusal_of(dispatch(client, {"Type": "ELEMENT_WISE_IDENTITY"}, {"InputTensor": wrong}), 422)
@@ -195,7 +196,7 @@ def test_arrays_of_tensors(client: httpx.Client, first: str, space: str) -> None
     assert made["data"] == [[1, 3, 4], [2, 5, 6]]
 
 
-@pytest.mark.parametrize("values", [[[1], 2, [3]], [1, [2]], [[1], [2], 3]])
+@pytest.mark.parametrize("values", [[[1], 2, [3]], [1, [2]], [[1], [2], 3], [1, 2], []])
 def test_an_array_of_tensors_holds_nothing_else(client: httpx.Client, values: list[Any]) -> None:
     error_at("/inputs/InputTensors", dispatch(client, {"Type": "JOIN", "Axis": 0}, {"InputTensors": values}))
 
