@@ -35,6 +35,7 @@ FLOORS = [
     {"app.devices.cpu.numpy"},
     {"app.devices.cpu.llvm"},
     {"app.devices.cpu", "app.devices.cuda"},
+    {"app.devices.estimates"},
     {"app.devices.placement"},
     {"app.engine"},
     {"app.models.repository"},
