@@ -225,7 +225,7 @@ def test_one_that_is_to_be_started_again_is_not_once_they_end(start_server: Serv
 def test_without_their_folder_they_keep_nothing_and_do_all_else(start_server: ServerFactory, tmp_path: Path) -> None:
     put(tmp_path / "models" / "affine.onnx", affine())
     running = start_server("--workers", "2", "--models", str(tmp_path / "models"), TMPDIR=str(tmp_path))
-    wait_until(lambda: len(workers_of(running)) == 2)
+    wait_until(lambda: running.log.read_text().count("Application startup complete") == 2)
     (folder,) = tmp_path.glob("dmlserve-graphs-*")
     opened = os.open(folder, os.O_RDONLY)
     with pytest.raises(BlockingIOError):  # so it is not what clears away old temporary files that removes it
