@@ -1,6 +1,7 @@
 """Whether a GPU is done with a dispatch before the CPU, tensors moved there and back: an estimate from what there is to
 move and to compute, and from what both take for that on this machine."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -96,7 +97,7 @@ class Pace:
         with none."""
         size = 1
         while (work := of(size)).elements <= MOST:
-            if self.favours_gpu(_of_kernel(work)):
+            if self.favours_gpu(Work.of(work)):
                 return size
             size *= 2
         return None
@@ -104,16 +105,15 @@ class Pace:
 
 def measure(cpu: Device, gpu: Device, pool: BufferPool) -> Pace:
     """The pace of both, with buffers of `pool`, as requests have them. Takes some 0.8 s. Raises DeviceFailed."""
-    few, many = (_seconds(gpu, hard_sigmoid(elements), pool) for elements in (FEW, MANY))
-    memory = _seconds(cpu, hard_sigmoid(MANY), pool) / _of_kernel(hard_sigmoid(MANY)).passed
-    function, product = gelu(SOME), square_product(MANY_ROWS)
+    small, large, function, product = hard_sigmoid(FEW), hard_sigmoid(MANY), gelu(SOME), square_product(MANY_ROWS)
+    start = _seconds(gpu, small, pool)
     return Pace(
-        few,
-        _seconds(gpu, square_product(FEW_ROWS), pool),
-        max(many - few, 0.0) / (_of_kernel(hard_sigmoid(MANY)).moved - _of_kernel(hard_sigmoid(FEW)).moved),
-        memory,
-        _seconds(cpu, function, pool) / _of_kernel(function).operations,
-        _seconds(cpu, product, pool) / product.multiplications,
+        start=start,
+        product=_seconds(gpu, square_product(FEW_ROWS), pool),
+        bus=max(_seconds(gpu, large, pool) - start, 0.0) / (Work.of(large).moved - Work.of(small).moved),
+        memory=_seconds(cpu, large, pool) / Work.of(large).passed,
+        operation=_seconds(cpu, function, pool) / Work.of(function).operations,
+        multiplication=_seconds(cpu, product, pool) / product.multiplications,
     )
 
 
@@ -125,12 +125,13 @@ def _seconds(device: Device, compiled: CompiledOperator, pool: BufferPool) -> fl
     for each in inputs:
         np.frombuffer(each, np.float32)[:] = 1.5
     kernel = device.prepare(compiled)
-    times: list[float] = []
-    while len(times) < LEAST or sum(times) < MEASURING:
+    best, spent, count = math.inf, 0.0, 0
+    while count < LEAST or spent < MEASURING:
         started = perf_counter()
         kernel.dispatch(inputs, outputs, lambda: False)
-        times.append(perf_counter() - started)
-    return min(times)
+        took = perf_counter() - started
+        best, spent, count = min(best, took), spent + took, count + 1
+    return best
 
 
 def hard_sigmoid(elements: int) -> CompiledOperator:

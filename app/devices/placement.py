@@ -98,14 +98,17 @@ class Placement:
 
     def _suits_gpu(self, work: Dispatchable | InitializedGraph) -> bool:
         least = self._settings.crossover_elements
-        if least or self.pace is None:
-            return 0 < least <= work.elements
+        if least:
+            return work.elements >= least
+        return self.pace is not None and self.pace.favours_gpu(self._work_of(work))
+
+    def _work_of(self, work: Dispatchable | InitializedGraph) -> Work:
         if isinstance(work, Dispatchable):
-            return self.pace.favours_gpu(Work.of(work))
+            return Work.of(work)
         known = self._works.get(work)
         if known is None:  # which takes a while for thousands of kernels
             known = self._works[work] = Work.of(work)
-        return self.pace.favours_gpu(known)
+        return known
 
     def gpu(self, name: str) -> CudaDevice | None:
         """The GPU of this name, if there is one."""

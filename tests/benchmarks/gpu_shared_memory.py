@@ -29,7 +29,7 @@ import servers
 
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
-from app.devices.estimates import sample
+from app.devices.estimates import hard_sigmoid
 from app.devices.placement import find_gpus
 from app.settings import MIB, Settings
 
@@ -120,9 +120,7 @@ class Tensors:
             handle = base64.b64encode(cupy.cuda.runtime.ipcGetMemHandle(address)).decode()
             document = {"raw_handle": {"b64": handle}, "device_id": gpu.ordinal, "byte_size": size}
             client.post(f"/v2/cudasharedmemory/region/{name}/register", json.dumps(document).encode(), {})
-        described = {"DataType": "FLOAT32", "Sizes": [size // 4]}
-        compiled = sample("DML_OPERATOR_ACTIVATION_HARD_SIGMOID", {"InputTensor": described})
-        (self._kernel,) = gpu.kernels(compiled)
+        (self._kernel,) = gpu.kernels(hard_sigmoid(size // 4))
         self._launch = self._kernel.bind(self.addresses)
         self._stream = cupy.cuda.Stream(non_blocking=True)
 

@@ -20,7 +20,6 @@ from typing import Any
 import cupy
 import numpy as np
 
-from app.devices import estimates
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.team import Team
@@ -28,20 +27,14 @@ from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.device import Kernel
-from app.devices.estimates import gelu, measure, sample, square_product
+from app.devices.estimates import gelu, hard_sigmoid, measure, sample, square_product
 from app.devices.placement import find_gpus, samples
 from app.memory.buffers import Buffer, BufferPool
 from app.settings import GIB, KIB, MIB, Settings
 
-HARD_SIGMOID = "DML_OPERATOR_ACTIVATION_HARD_SIGMOID"
-
 
 def never() -> bool:
     return False
-
-
-def hard_sigmoid(elements: int) -> Any:
-    return sample(HARD_SIGMOID, {"InputTensor": {"DataType": "FLOAT32", "Sizes": [elements]}})
 
 
 def seconds(call: Callable[[], object], repeats: int) -> float:
@@ -164,7 +157,7 @@ def crossover(gpu: CudaDevice) -> None:
         found = [measure(numpy_device, gpu, BufferPool(0, gpu.pinned)) for _ in range(5)]
         took_each = (time.perf_counter() - started) / 5
         for pace in found:
-            firsts = [pace.least(of) for of in (estimates.hard_sigmoid, gelu, square_product)]
+            firsts = [pace.least(of) for of in (hard_sigmoid, gelu, square_product)]
             print(f"\n{pace}: from {firsts} elements of HARD_SIGMOID and GELU and rows of a GEMM on")
         print(f"\nmeasured in {took_each * 1e3:.0f} ms")
     print(f"({threads} threads)\n")

@@ -3,7 +3,7 @@
 ROUNDED_QUOTIENT = r"""
 /* What is next to x / s, of two the even one, moved by `zero`, or the end of the range; 0 of NaN. LEAST and MOST are of
    16 bits at most. About which of two it is, an exact product with what is halfway between them decides. Of float32,
-   but not of HALVES, the scale may be so small or large that this or its inverse were none. */
+   but not of HALVES, the scale or its inverse may be no normal number. */
 template <bool HALVES, int LEAST, int MOST> DEVICE int rounded_quotient(float x, float s, int zero)
 {
     float size = fabsf(s);
