@@ -121,6 +121,18 @@ class InitializedGraph:
         ]
 
 
+def alone(work: Dispatchable) -> InitializedGraph:
+    """A graph of just that."""
+    rooms = {Room.INPUT: work.inputs, Room.OUTPUT: work.outputs}
+    reads, writes = (
+        tuple(Place(room, number, 0, desc.data_bytes) for number, desc in enumerate(descs.values()))
+        for room, descs in rooms.items()
+    )
+    read_bytes = {name: desc.data_bytes for name, desc in work.inputs.items()}
+    step = Step((0,), work, reads, writes)
+    return InitializedGraph(Schedule(work.inputs, {}, work.outputs, read_bytes, (), (step,), (), (), 0), ())
+
+
 def schedule(graph: Graph, structures: Structures) -> Schedule:
     """How `graph` is computed."""
     return _Scheduler(graph, fuse(graph, structures)).schedule()

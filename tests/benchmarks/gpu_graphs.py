@@ -20,16 +20,15 @@ import numpy as np
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
+from app.devices.cuda.arenas import Recording
 from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.device import CudaDevice
-from app.devices.cuda.kernels import Launch
 from app.devices.cuda.pinned import PinnedMemory
-from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
 from app.devices.placement import find_gpus
 from app.formula.structures import Structures
 from app.graphs.descriptor import GraphDesc
 from app.graphs.judgement import resolve
-from app.graphs.schedule import InitializedGraph, Room, schedule
+from app.graphs.schedule import InitializedGraph, schedule
 from app.settings import MIB, Settings
 
 CHEAP = ("ABS", "RELU", "HARD_SIGMOID", "NEGATE", "LEAKY_RELU")
@@ -109,13 +108,12 @@ def seconds(launch: Callable[[], None], batch: int = 10) -> float:
     return median(times)
 
 
-def resident(gpu: CudaDevice, made: InitializedGraph, tensors: list[Any]) -> list[Launch]:
-    """The kernels of `made` over tensors on the device: its inputs, then its outputs."""
-    kernel = CudaScheduleKernel(made, KeptTensors((), gpu), gpu)
+def resident(gpu: CudaDevice, made: InitializedGraph, tensors: list[Any]) -> Recording:
+    """The only kernel of `made` over tensors on the device: its inputs, then its outputs."""
     count = len(made.schedule.inputs)
     addresses = [tensor.data.ptr for tensor in tensors]
-    rooms = {Room.INPUT: addresses[:count], Room.OUTPUT: addresses[count:], Room.KEPT: [], Room.SCRATCH: [0]}
-    return [each for each in kernel.queue_of(rooms) if isinstance(each, Launch)]
+    assert len(made.schedule.steps) == 1
+    return gpu.whole(made).record(addresses[:count], addresses[count:], 0)
 
 
 def rows(gpu: CudaDevice, elements: int) -> None:
@@ -128,7 +126,7 @@ def rows(gpu: CudaDevice, elements: int) -> None:
         ("chain of 5 with tanh", chain(WITH_TANH, [elements]), 2),
         ("diamond of 3 inputs", diamond([elements]), 4),
     ):
-        (launch,) = resident(gpu, compiled(document), data[:count])
+        launch = resident(gpu, compiled(document), data[:count])
         floor = copy * count * data[0].nbytes
         took = seconds(lambda launch=launch: launch(stream))  # type: ignore[misc]
         print(f"{name:24} {took * 1e3:8.3f} ms, floor {floor * 1e3:8.3f} ms: {floor / took:5.2f} of it")
@@ -141,19 +139,18 @@ def many(gpu: CudaDevice, count: int) -> None:
     document = chain(("SOFTMAX1",) * count, sizes, {"Axes": [1]}) | {"Nodes": nodes}
     made = compiled(document)
     assert len(made.schedule.steps) == count
-    kernel = CudaScheduleKernel(made, KeptTensors((), gpu), gpu)
+    arena = gpu.whole(made).new_arena()
     stream = cupy.cuda.Stream(non_blocking=True)
-    with kernel._arena() as arena:
-        times: dict[str, list[float]] = {"one by one": [], "as one graph": []}
-        arena.queue(stream)
-        arena.queue(stream)
-        for _ in range(200):
-            for name, queue in (("one by one", arena._queue_each), ("as one graph", arena.queue)):
-                stream.synchronize()
-                started = time.perf_counter()
-                queue(stream)
-                times[name].append(time.perf_counter() - started)
-        stream.synchronize()
+    times: dict[str, list[float]] = {"one by one": [], "as one graph": []}
+    for _ in range(2):
+        arena.work(stream)
+    for _ in range(200):
+        for name, queue in (("one by one", arena.work.queue), ("as one graph", arena.work)):
+            stream.synchronize()
+            started = time.perf_counter()
+            queue(stream)
+            times[name].append(time.perf_counter() - started)
+    stream.synchronize()
     for name, each in times.items():
         took = median(each) * 1e6
         print(f"{count} kernels {name:16} {took:8.1f} us of the host's, {took / count:.2f} each")

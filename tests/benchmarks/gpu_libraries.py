@@ -20,8 +20,8 @@ from torch.nn import functional
 from app.contract.constants import NEWEST
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
-from app.devices.cuda.whole import Resident
 from app.devices.placement import find_gpus
+from app.graphs.schedule import alone
 from app.memory.arrays import numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
@@ -256,17 +256,11 @@ def ours(gpu: CudaDevice, case: Case) -> float:
         memory.append(array)
     addresses = [each.data.ptr for each in memory]
     reads, writes = addresses[: len(compiled.inputs)], addresses[len(compiled.inputs) :]
-    resident = Resident(compiled, gpu)
-    queued = resident.bind(reads, writes, gpu.new_pool())
+    recording = gpu.whole(alone(compiled)).record(reads, writes, 0)
     stream = cupy.cuda.Stream(non_blocking=True)
-
-    def queue(on: Any) -> None:
-        for each in queued:
-            each(on)
-
-    queue(stream)
-    graph = gpu.captured(queue, stream) if resident.is_captured else None
-    return timed(lambda: graph.launch(stream) if graph else queue(stream), stream)
+    for _ in range(2):
+        recording(stream)
+    return timed(lambda: recording(stream), stream)
 
 
 def timed(work: Callable[[], object], stream: Any) -> float:

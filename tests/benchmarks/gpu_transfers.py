@@ -1,6 +1,6 @@
 """What surrounds the kernels: launches, first use, transfers, the crossover with NumPy, several GPUs.
 
-    python tests/benchmarks/gpu_transfers.py [--parts launch,first,transfers,crossover,gpus]
+    python tests/benchmarks/gpu_transfers.py [--parts launch,first,calls,transfers,crossover,gpus]
 
 Rates are bytes of one direction: a tensor of 1 GiB that goes in and comes out in 20 ms is 53.7 GB/s.
 """
@@ -30,6 +30,7 @@ from app.devices.device import Kernel
 from app.devices.estimates import gelu, hard_sigmoid, measure, sample, square_product
 from app.devices.placement import find_gpus, samples
 from app.memory.buffers import Buffer, BufferPool
+from app.operators.compiled import CompiledOperator
 from app.settings import GIB, KIB, MIB, Settings
 
 
@@ -38,13 +39,16 @@ def never() -> bool:
 
 
 def seconds(call: Callable[[], object], repeats: int) -> float:
-    """The median."""
-    times = []
-    for _ in range(repeats + 1):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return median(times[1:])
+    """The median, without the first."""
+    call()
+    return median(once(call) for _ in range(repeats))
+
+
+def once(call: Callable[[], object]) -> float:
+    """Seconds."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
 
 
 def dispatching(kernel: Kernel, source: Buffer, target: Buffer) -> Callable[[], object]:
@@ -104,6 +108,79 @@ def first_use(gpu: CudaDevice) -> None:
                 times.append((time.perf_counter() - started) * 1e3)
     print(f"| cold | median {median(cold):.0f} | most {max(cold):.0f} | of {len(cold)} kernels |")
     print(f"| cached on disk | median {median(warm):.1f} | most {max(warm):.1f} | |\n")
+
+
+def products(rows: int) -> dict[str, CompiledOperator]:
+    """Operators of some `rows` that are calls of libraries, and one that is a kernel."""
+
+    def desc(*sizes: int, data_type: str = "FLOAT32") -> dict[str, Any]:
+        return {"DataType": data_type, "Sizes": list(sizes)}
+
+    square, bytes_ = desc(1, 1, rows, rows), desc(1, 1, rows, rows, data_type="UINT8")
+    heads = desc(1, rows, 256)
+    return {
+        "HARD_SIGMOID": hard_sigmoid(rows * rows),
+        "GEMM": sample("DML_OPERATOR_GEMM", {"ATensor": square, "BTensor": square}),
+        "GEMM, C, RELU": sample(
+            "DML_OPERATOR_GEMM",
+            dict.fromkeys(("ATensor", "BTensor", "CTensor"), square) | {"FusedActivation": {"Type": "ACTIVATION_RELU"}},
+        ),
+        "CONVOLUTION 3 x 3": sample(
+            "DML_OPERATOR_CONVOLUTION",
+            {
+                "InputTensor": desc(1, 16, rows, rows),
+                "FilterTensor": desc(16, 16, 3, 3),
+                "DimensionCount": 2,
+                "Strides": [1, 1],
+                "Dilations": [1, 1],
+                "StartPadding": [1, 1],
+                "EndPadding": [1, 1],
+                "OutputPadding": [0, 0],
+            },
+        ),
+        "MATRIX_MULTIPLY_INTEGER": sample(
+            "DML_OPERATOR_MATRIX_MULTIPLY_INTEGER", {"ATensor": bytes_, "BTensor": bytes_}
+        ),
+        "MULTIHEAD_ATTENTION": sample(
+            "DML_OPERATOR_MULTIHEAD_ATTENTION",
+            {
+                "QueryTensor": heads,
+                "KeyTensor": heads,
+                "ValueTensor": heads,
+                "HeadCount": 4,
+                "Scale": 0.125,
+                "MaskFilterValue": -1e4,
+                "MaskType": "NONE",
+            },
+        ),
+        "REDUCE SUM": sample("DML_OPERATOR_REDUCE", {"Function": "SUM", "InputTensor": square, "Axes": [3]}),
+    }
+
+
+def calls(gpu: CudaDevice) -> None:
+    """One dispatch after another of what libraries compute, beside a kernel over tensors of the same sizes."""
+    gpu.use()
+    gpu.pinned = PinnedMemory(GIB)
+    pool = BufferPool(0, gpu.pinned)
+    print(
+        "## Single dispatches from pinned memory, µs: one operator again and again (median of 200); the first of one\n"
+    )
+    rounds = {rows: products(rows) for rows in (16, 64, 256, 1024)}
+    print(f"| operator | {' | '.join(map(str, rounds))} rows |\n|---|{'---|' * len(rounds)}")
+    for name in products(16):
+        cells = []
+        for operators in rounds.values():
+            compiled = operators[name]
+            inputs, outputs = (
+                [pool.take(desc.data_bytes) for desc in part.values()] for part in (compiled.inputs, compiled.outputs)
+            )
+            kernel = gpu.prepare(compiled)
+            again = seconds(partial(kernel.dispatch, inputs, outputs, never), 200)
+            kernels = [gpu.prepare(compiled) for _ in range(20)]
+            first = median(once(partial(each.dispatch, inputs, outputs, never)) for each in kernels)
+            cells.append(f"{again * 1e6:.0f}; {first * 1e6:.0f}")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    print()
 
 
 def transfers(gpu: CudaDevice) -> None:
@@ -243,7 +320,7 @@ def several(gpus: list[CudaDevice]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="launch,first,transfers,crossover,gpus")
+    parser.add_argument("--parts", default="launch,first,calls,transfers,crossover,gpus")
     parts = parser.parse_args().parts.split(",")
     gpus, problems = find_gpus(
         Settings(kernel_cache="none"), PinnedMemory(4 * GIB), None, Team(Compiler(), Settings().threads)
@@ -253,6 +330,7 @@ def main() -> None:
     one: dict[str, Callable[[CudaDevice], None]] = {
         "launch": launch,
         "first": first_use,
+        "calls": calls,
         "transfers": transfers,
         "crossover": crossover,
     }

@@ -5,16 +5,17 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakMethod
 
 import numpy as np
 
 from app.devices.cpu.llvm.copying import Copying
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
+from app.devices.cuda.ready import Ready
 from app.devices.device import ExecutionRecord
 from app.formula.structures import Structures
 from app.memory.arrays import Array
@@ -44,9 +45,11 @@ class Memory:
 
 
 class Pool:
-    """Counts what is taken."""
+    """Counts what is taken. One that is not the device's keeps, as CuPy's do, what nobody uses any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, allocator: Callable[[int], Memory] = Memory) -> None:
+        self._allocator = allocator
+        self._kept: list[Memory] = []
         self.taken = 0
         self.left: int | None = None
         """Bytes that may still be taken."""
@@ -57,7 +60,14 @@ class Pool:
             if self.left < 0:
                 raise OutOfMemory
         self.taken += 1
-        return Memory(size)
+        self._kept.append(self._allocator(size))
+        return self._kept[-1]
+
+    def total_bytes(self) -> int:
+        return sum(len(each.bytes) for each in self._kept)
+
+    def free_all_blocks(self) -> None:
+        self._kept.clear()
 
 
 class Cupy:
@@ -76,6 +86,7 @@ class Cupy:
             driver=SimpleNamespace(CUDADriverError=CudaError),
             using_allocator=using_allocator,
             MemoryPool=Pool,
+            Device=lambda ordinal: nullcontext(),
             get_elapsed_time=lambda begun, ended: 1e3 * (ended - begun),
             UnownedMemory=lambda address, size, owner, ordinal: (address, size),
             MemoryPointer=lambda memory, offset: memory,
@@ -144,6 +155,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.out_of_service = None
         self.structures = Structures()
         self.pool: Any = Pool()
+        self.ready = Ready(1 << 24)
         self.slots: Any = Slots(self.log)
         self.pinned = PinnedMemory(0)
         self.copying = Copying(None)
@@ -209,4 +221,9 @@ class CudaDeviceOnCpu(CudaDevice):
 
     def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
         self.log.append("captured")
-        return SimpleNamespace(launch=queue)
+        known: Any = WeakMethod(queue)  # CUDA's graphs hold nothing of Python's
+
+        def launch(stream: Any) -> None:
+            known()(stream)
+
+        return SimpleNamespace(launch=launch)

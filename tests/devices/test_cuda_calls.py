@@ -11,6 +11,7 @@ import pytest
 from app.contract.constants import NEWEST, DataType
 from app.contract.tensors import TensorDesc
 from app.devices.cuda.device import CudaDevice
+from app.devices.cuda.schedules import BRIEF_SECONDS, CudaScheduleKernel
 from app.devices.device import Cancelled, DeviceFailed
 from app.formula.coordinates import coordinates
 from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
@@ -339,6 +340,11 @@ def test_products_are_part_of_a_cuda_graph(data_type: DataType, transform: str) 
         a, b, c = (each.astype(np.float64) for each in x.values())
         b = b.swapaxes(-1, -2) if transform == "TRANSPOSE" else b
         np.testing.assert_allclose(made, a @ b / 2 + 2 * c, 1e-3 if dtype.itemsize == 2 else 1e-5, 1e-4)
+    assert isinstance(kernel, CudaScheduleKernel)
+    ready = gpu.ready.newest(kernel._number)
+    assert ready is not None
+    assert ready.work._graph is not None
+    assert kernel.runs_inline or kernel._took > BRIEF_SECONDS
 
 
 @pytest.mark.gpu

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.devices.cuda.kernels import CudaKernel
-from app.devices.cuda.whole import Resident
+from app.devices.cuda.resident import Resident
 from app.formula.structures import Structures
 from app.graphs.schedule import schedule
 from tests.graphs.random_graphs import Drawer, Drawn

@@ -15,6 +15,7 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cuda.compiler import CompilationError, KernelCache
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slots
+from app.devices.cuda.ready import Ready
 from app.devices.device import DeviceFailed, ExecutionRecord
 from app.formula.structures import Structures
 
@@ -25,6 +26,9 @@ _CUPY = ("cupy", "cupy_backends")
 SLOTS = 8
 """Of a GPU: so many dispatches are under way at a time, each in up to three of them."""
 
+
+READY_SHARE = 16
+"""How much of a GPU's memory may wait for the next dispatches, as a divisor. It is given back when memory is short."""
 
 _HOST_ADDRESSES = 91  # cudaDevAttrCanUseHostPointerForRegisteredMem
 
@@ -78,7 +82,8 @@ class Context:
         self.structures = structures or Structures()
         self.use()
         self.facts = _facts(cupy, ordinal)
-        self.pool: Any = self.new_pool()
+        self.pool: Any = cupy.cuda.MemoryPool()
+        self.ready: Ready[Any] = Ready(cupy.cuda.runtime.memGetInfo()[1] // READY_SHARE)
         self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT)
         self.pinned = pinned
         self.copying = Copying(team)
@@ -196,8 +201,13 @@ class Context:
             yield self._cupy
 
     def new_pool(self) -> Any:
-        """Memory on this GPU that nobody else takes, CuPy's."""
-        return self._cupy.cuda.MemoryPool()
+        """One whose memory nobody else takes, from this GPU's. It is to be emptied."""
+        return self._cupy.cuda.MemoryPool(self.pool.malloc)
+
+    def empty(self, pool: Any) -> None:
+        """Give back what a pool has that nobody uses: it would keep that for ever, even when it is gone itself."""
+        with suppress(*self.errors), self._cupy.cuda.Device(self.ordinal):  # pools ask which one is the thread's
+            pool.free_all_blocks()
 
     def array(self, address: int, size: int, sizes: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:
         """The elements, `strides` bytes apart, that lie in `size` bytes at this address on the device, which stay its
@@ -237,6 +247,7 @@ class Context:
     def free_memory(self) -> None:
         """Give back what no dispatch uses."""
         self.use()
+        self.ready.clear()
         self.pool.free_all_blocks()
 
     @property

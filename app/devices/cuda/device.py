@@ -8,14 +8,14 @@ from weakref import WeakKeyDictionary
 from app.contract.constants import DataType
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
+from app.devices.cuda.resident import Resident
 from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
 from app.devices.cuda.shared import ResidentKernel
-from app.devices.cuda.small import SMALL_BYTES, Passage, SmallKernel
+from app.devices.cuda.small import Passage, SmallKernel
 from app.devices.cuda.times import step_seconds
-from app.devices.cuda.whole import Resident, WholeKernel
 from app.devices.device import DeviceInfo, InTurn, Kernel
 from app.devices.schedules import OneByOne, schedule_kernel
-from app.graphs.schedule import InitializedGraph
+from app.graphs.schedule import InitializedGraph, alone
 from app.programs.dispatchable import Dispatchable
 
 
@@ -58,7 +58,7 @@ class CudaDevice(Context):
         if len(graph.schedule.steps) == 1 and not graph.schedule.kept:
             # which moves tensors while it computes others
             return schedule_kernel(graph, lambda work, _: self._kernel(work), OneByOne)
-        return CudaScheduleKernel(graph, self._tensors_of(graph), self)
+        return self.whole(graph)
 
     def _tensors_of(self, graph: InitializedGraph) -> KeptTensors:
         with self._lock:
@@ -66,27 +66,26 @@ class CudaDevice(Context):
 
     def step_seconds(self, graph: InitializedGraph, cancelled: Callable[[], bool]) -> list[float]:
         """Seconds of each of the graph's steps, over zeros. Raises Cancelled and DeviceFailed."""
-        return step_seconds(graph, self._tensors_of(graph), self, cancelled)
+        return step_seconds(self.whole(graph), cancelled)
 
     def _kernel(self, compiled: Dispatchable) -> Kernel:
         resident = Resident(compiled, self)
-        passage = Passage.of(compiled)
-        if passage.bytes <= min(SMALL_BYTES, self.slots.size):
+        passage, kernels = Passage.of(compiled), resident.kernels
+        if kernels and passage.is_small(self):
             return SmallKernel(resident, passage, self)
-        kernels = resident.kernels
         if kernels and all(kernel.is_chunked for kernel in kernels):
             return kernels[0] if len(kernels) == 1 else InTurn(kernels)
-        return WholeKernel(resident, self)
+        return self.whole(alone(compiled))
+
+    def whole(self, graph: InitializedGraph) -> CudaScheduleKernel:
+        """What computes it over whole tensors."""
+        return CudaScheduleKernel(graph, self._tensors_of(graph), self)
 
     def resident(self, work: Dispatchable | InitializedGraph) -> ResidentKernel:
         """The same for tensors that lie on this GPU."""
-        if isinstance(work, InitializedGraph):
-            schedule = work.schedule
-            kernel = CudaScheduleKernel(work, self._tensors_of(work), self)
-            writes = [desc.data_bytes for desc in schedule.outputs.values()]
-            return ResidentKernel(kernel, [*schedule.read_bytes.values()], writes)
-        reads, writes = ([desc.data_bytes for desc in part.values()] for part in (work.inputs, work.outputs))
-        return ResidentKernel(Resident(work, self), reads, writes)
+        graph = work if isinstance(work, InitializedGraph) else alone(work)
+        writes = [desc.data_bytes for desc in graph.schedule.outputs.values()]
+        return ResidentKernel(self.whole(graph), [*graph.schedule.read_bytes.values()], writes)
 
     def kernels(self, compiled: Dispatchable) -> "list[CudaKernel]":
         """One for each output; none of a call."""

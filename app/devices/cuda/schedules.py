@@ -1,24 +1,31 @@
-"""Graphs on a GPU: all kernels over memory that stays there, sent out as one CUDA graph unless there are calls."""
+"""Graphs on a GPU, and operators over whole tensors: all kernels over memory that stays there, sent out as one CUDA
+graph unless a call waits for results."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from math import inf
+from time import perf_counter
 from typing import Any
 
+from app.devices.cuda.arenas import Arena, Recording
 from app.devices.cuda.context import Context
-from app.devices.cuda.kernels import Launch
 from app.devices.cuda.pinned import Slot
-from app.devices.cuda.small import BRIEF_VALUES, SMALL_BYTES, Passage
+from app.devices.cuda.resident import Queued, Resident
+from app.devices.cuda.small import Passage
 from app.devices.cuda.transfers import HostTensor, move
-from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, ExecutionRecord
-from app.graphs.schedule import InitializedGraph, Place, Room
+from app.graphs.schedule import InitializedGraph, Place, Room, Step
 from app.memory.buffers import Buffer
 from app.stages import staged
 
-READY, READY_BYTES = 4, 64 << 20
-"""How many arenas a graph keeps for its next dispatches, and how large these may be: of a larger one the time goes into
-copies and kernels, not into setting it up."""
+READY_BYTES = 64 << 20
+"""How large an arena may be that is kept for the next dispatch: of a larger one the time goes into copies and kernels,
+not into setting it up."""
+
+BRIEF_SECONDS = 0.0002
+"""What a thread that has other things to do waits for a dispatch: to hand it to another one takes half of that."""
 
 
 class KeptTensors:
@@ -43,7 +50,7 @@ class KeptTensors:
 
 
 class CudaScheduleKernel:
-    """Implements `Kernel`, for a graph."""
+    """Implements `Kernel`, for a graph, or an operator that is computed over whole tensors."""
 
     def __init__(self, graph: InitializedGraph, kept: KeptTensors, device: Context) -> None:
         schedule = graph.schedule
@@ -53,109 +60,117 @@ class CudaScheduleKernel:
         self._is_captured = all(resident.is_captured for _, resident in self._steps)
         self._inputs = list(schedule.read_bytes.values())
         self._outputs = [desc.data_bytes for desc in schedule.outputs.values()]
+        self.tensor_bytes = sum(self._inputs) + sum(self._outputs)
+        """Of those that are bound."""
         self._gapless = [desc.gapless for desc in schedule.outputs.values()]
         self._passage = Passage(self._inputs, self._outputs, self._gapless)
         self.scratch_bytes = schedule.scratch_bytes
         self._bytes = self._passage.bytes + self.scratch_bytes
-        self._is_small = self._passage.bytes <= min(SMALL_BYTES, device.slots.size)
-        self._is_brief = sum(resident.values for _, resident in self._steps) <= BRIEF_VALUES
-        self._ready: list[_Arena] = []
-        self._lock = threading.Lock()
+        self._is_small = self._passage.is_small(device)
+        self._number = device.ready.number(self)
+        self._took = inf
+        """Seconds, the last time, of what is small."""
 
     @property
     def runs_inline(self) -> bool:
         """While nothing runs on the GPU that a small dispatch would wait for."""
-        return not self.device.long_dispatches and self._is_ready()
+        return not self.device.long_dispatches and self._is_brief
 
-    def _is_ready(self) -> bool:
+    @property
+    def _is_brief(self) -> bool:
         """Whether a dispatch takes hardly longer than to hand it to another thread."""
-        ready = self._ready[-1:]
-        return self._is_small and self._is_brief and bool(ready) and ready[0].is_known
+        if self._took > BRIEF_SECONDS:
+            return False
+        ready = self.device.ready.newest(self._number)
+        return ready is not None and ready.work.is_known
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         dispatch = self._dispatch_small if self._is_small else self._dispatch_large
         made = outputs[: len(self._outputs)]  # without the scratch that the CPU is given
-        size = sum(self._inputs) + sum(self._outputs)
-        with self.device.at_work(size, is_brief=self._is_ready()), self._arena() as arena:
-            dispatch(arena, inputs, made, cancelled)
+        with self.device.at_work(self.tensor_bytes, is_brief=self._is_brief):
+            dispatch(inputs, made, cancelled)
         return self.device.ran
 
     def _dispatch_small(
-        self, arena: "_Arena", inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> None:
-        with self.device.slots.take() as slot:
+        with self._arena() as arena, self.device.slots.take() as slot:
             if cancelled():
                 raise Cancelled
+            started = perf_counter()
             self._passage.enter(slot, inputs, outputs)
             staged("kernel", self._run, slot, arena, self._passage.through(slot, arena.address, self.device))
             self._passage.leave(slot, outputs)
+            self._took = perf_counter() - started
 
     def _dispatch_large(
-        self, arena: "_Arena", inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> None:
         device = self.device
         given = [HostTensor(*each, device.pinned) for each in zip(inputs, self._inputs, strict=True)]
         made = [HostTensor(*each, device.pinned) for each in zip(outputs, self._outputs, strict=True)]
-        results = list(zip(made, arena.outputs, strict=True))
-        strided = [pair for pair, gapless in zip(results, self._gapless, strict=True) if not gapless]
-        # What is between an output's elements stays as it is.
-        move(device, [*zip(given, arena.inputs, strict=True), *strided], cancelled, inward=True)
-        if cancelled():
-            raise Cancelled
-        with device.slots.take() as slot:
-            staged("kernel", self._run, slot, arena, nullcontext())
-        move(device, results, cancelled, inward=False)
+        with self._arena() as arena:
+            results = list(zip(made, arena.outputs, strict=True))
+            strided = [pair for pair, gapless in zip(results, self._gapless, strict=True) if not gapless]
+            # What is between an output's elements stays as it is.
+            move(device, [*zip(given, arena.inputs, strict=True), *strided], cancelled, inward=True)
+            if cancelled():
+                raise Cancelled
+            with device.slots.take() as slot:
+                staged("kernel", self._run, slot, arena, nullcontext())
+            move(device, results, cancelled, inward=False)
 
     @staticmethod
-    def _run(slot: Slot, arena: "_Arena", copies: AbstractContextManager[None]) -> None:
+    def _run(slot: Slot, arena: Arena, copies: AbstractContextManager[None]) -> None:
         """All its work, with `copies` queued around it, until it is done."""
         try:
             with copies:
-                arena.queue(slot.stream)
+                arena.work(slot.stream)
         finally:
-            slot.stream.synchronize()
+            slot.stream.synchronize()  # the memory is the GPU's until then
 
     @contextmanager
-    def _arena(self) -> "Iterator[_Arena]":
+    def _arena(self) -> Iterator[Arena]:
         """One that nobody else uses meanwhile. One in which something failed is not used again."""
-        with self._lock:
-            arena = self._ready.pop() if self._ready else None
-        if arena is None:
-            arena = self._new_arena()
+        ready = self.device.ready
+        arena = ready.take(self._number) or self.new_arena()
         yield arena
-        with self._lock:
-            if self._bytes <= READY_BYTES and len(self._ready) < READY:
-                self._ready.append(arena)
+        if self._bytes <= READY_BYTES:
+            ready.put(self._number, arena)
 
-    def _new_arena(self) -> "_Arena":
-        memory = self.device.pool.malloc(self._bytes)
-        inputs, outputs = (
-            [memory.ptr + offset for offset in part] for part in (self._passage.inputs, self._passage.outputs)
-        )
-        scratch = [memory.ptr + self._passage.bytes]
-        rooms = {Room.INPUT: inputs, Room.OUTPUT: outputs, Room.KEPT: self.kept_addresses(), Room.SCRATCH: scratch}
-        return _Arena(memory, inputs, outputs, self.queue_of(rooms), self.device, is_captured=self._is_captured)
+    def new_arena(self) -> Arena:
+        """One with all its work."""
+        passage = self._passage
 
-    def kept_addresses(self) -> list[int]:
-        """Where the graph's kept tensors are on the device."""
-        return self._kept.addresses()
+        def record(address: int) -> Recording:
+            reads, writes = ([address + offset for offset in part] for part in (passage.inputs, passage.outputs))
+            return self.record(reads, writes, address + passage.bytes)
 
-    def queue_of(self, rooms: dict[Room, list[int]]) -> list[Queued]:
-        """All that is to be queued, in this order, over tensors on the device at these addresses."""
+        return Arena(self.device, self._bytes, passage.inputs, passage.outputs, record)
 
-        def at(place: Place) -> int:
-            return rooms[place.room][place.number] + place.offset
-
+    def record(self, reads: Sequence[int], writes: Sequence[int], scratch: int) -> Recording:
+        """All its work over inputs, outputs and scratch on the device at these addresses."""
+        rooms = {Room.INPUT: reads, Room.OUTPUT: writes, Room.KEPT: self._kept.addresses(), Room.SCRATCH: [scratch]}
         self.device.compile_ahead(source for _, resident in self._steps for source in resident.sources())
-        made: list[Queued] = []
-        # A CUDA graph goes on using the memory that was taken while it was captured, for one call after the other.
-        pool = self.device.new_pool()
-        for step, resident in self._steps:
-            made += [_Clear(self.device, at(place), place.size) for place in step.clears]
-            made += resident.bind([at(place) for place in step.reads], [at(place) for place in step.writes], pool)
-        return made
+        # What waits for the next dispatch must not keep this kernel, with which it goes.
+        return Recording(partial(_bind, self._steps, rooms), self.device, is_captured=self._is_captured)
+
+
+def _bind(steps: Sequence[tuple[Step, Resident]], rooms: Mapping[Room, Sequence[int]], pool: Any) -> list[list[Queued]]:
+    """What is to be queued for each step."""
+
+    def at(place: Place) -> int:
+        return rooms[place.room][place.number] + place.offset
+
+    return [
+        [
+            *(_Clear(resident.device, at(place), place.size) for place in step.clears),
+            *resident.bind([*map(at, step.reads)], [*map(at, step.writes)], pool),
+        ]
+        for step, resident in steps
+    ]
 
 
 class _Clear:
@@ -169,49 +184,3 @@ class _Clear:
     def __call__(self, stream: Any) -> None:
         """Queue it on `stream`, CuPy's."""
         self._device.clear(self._address, self._size, stream)
-
-
-class _Arena:
-    """Memory for one dispatch at a time, and the work over it. From the second dispatch on that is one CUDA graph,
-    which takes the processor little more than one kernel, unless there are calls in it."""
-
-    def __init__(
-        self,
-        memory: Any,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        work: Sequence[Queued],
-        device: Context,
-        *,
-        is_captured: bool,
-    ) -> None:
-        self.inputs = inputs
-        self.outputs = outputs
-        self.address: int = memory.ptr
-        self._memory = memory
-        self._work = work
-        is_one_kernel = len(work) == 1 and isinstance(work[0], Launch)
-        self._is_captured = is_captured and not is_one_kernel
-        self._device = device
-        self._used = False
-        self._graph: Any = None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether to queue it takes no longer than one kernel does."""
-        return self._graph is not None or (self._used and not self._is_captured)
-
-    def queue(self, stream: Any) -> None:
-        """Queue all work."""
-        if self._graph is None and self._used and self._is_captured:
-            self._graph = self._device.captured(self._queue_each, stream)
-            self._is_captured = self._graph is not None
-        self._used = True
-        if self._graph is None:
-            self._queue_each(stream)
-        else:
-            self._graph.launch(stream)
-
-    def _queue_each(self, stream: Any) -> None:
-        for queue in self._work:
-            queue(stream)

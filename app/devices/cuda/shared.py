@@ -7,22 +7,20 @@ from math import inf
 from time import perf_counter
 from typing import Any, TypeAlias
 
+from app.devices.cuda.arenas import Recording
 from app.devices.cuda.context import Context
-from app.devices.cuda.kernels import Launch, Launches
 from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.schedules import CudaScheduleKernel
 from app.devices.cuda.transfers import HostTensor, move
-from app.devices.cuda.whole import Queued, Resident
 from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord, OnDevice, Tensor
 from app.devices.layout import check_ends
-from app.graphs.schedule import Room
 from app.memory.buffers import Buffer
 
 Span: TypeAlias = tuple[int, int]
 """Addresses on the device: the first one, and the one after the last."""
 
 READY = 4
-"""For how many sets of addresses a dispatch's kernels are kept bound."""
+"""For how many sets of addresses a dispatch's work is kept."""
 
 BRIEF_SECONDS = 0.001
 """What a thread that has other things to do may wait for: on a virtual machine whose processors sleep, to wake another
@@ -66,14 +64,14 @@ class ResidentKernel:
     elements of an output is not kept.
     """
 
-    def __init__(self, work: Resident | CudaScheduleKernel, reads: Sequence[int], writes: Sequence[int]) -> None:
+    def __init__(self, work: CudaScheduleKernel, reads: Sequence[int], writes: Sequence[int]) -> None:
         """`reads` and `writes` are the bytes that layouts of inputs and outputs reach."""
         self._work = work
         self._device = work.device
         self._reads = reads
         self._writes = writes
         self._bytes = sum(reads) + sum(writes)
-        self._bound: dict[tuple[int, ...], list[Queued]] = {}
+        self._recorded: dict[tuple[int, ...], Recording] = {}
         self._took = inf
         """Seconds, the last time."""
 
@@ -93,6 +91,7 @@ class ResidentKernel:
         except DeviceFailed as failure:
             if failure.cause != "memory":
                 raise
+            self._recorded.clear()
             self._device.free_memory()
             self._dispatch(inputs, outputs, cancelled)
         return self._device.ran
@@ -110,34 +109,26 @@ class ResidentKernel:
                 if cancelled():
                     raise Cancelled
                 key = (*reads, *writes, scratch)
-                bound = self._bound.pop(key, None) or self._bind(reads, writes, scratch)
+                # Whoever has it uses it alone.
+                recording = self._recorded.pop(key, None) or self._work.record(reads, writes, scratch)
                 started = perf_counter()
                 with device.slots.take() as slot:
                     try:
                         for copy in places.before:
                             device.within(*copy, slot.stream)
-                        for queue in bound:
-                            queue(slot.stream)
+                        recording(slot.stream)
                         for copy in places.after:
                             device.within(*copy, slot.stream)
                     finally:
                         slot.stream.synchronize()  # the memory is the GPU's until then
                 self._took = perf_counter() - started
-                if len(self._bound) >= READY:
-                    self._bound.clear()
-                if all(isinstance(each, Launch | Launches) for each in bound):
-                    self._bound[key] = bound
+                if len(self._recorded) >= READY:
+                    self._recorded.clear()
+                self._recorded[key] = recording
                 if places.leaving:
                     move(device, places.leaving, cancelled, inward=False)
             finally:
                 places.memory.clear()
-
-    def _bind(self, reads: list[int], writes: list[int], scratch: int) -> list[Queued]:
-        if isinstance(self._work, Resident):
-            return self._work.bind(reads, writes)
-        return self._work.queue_of(
-            {Room.INPUT: reads, Room.OUTPUT: writes, Room.KEPT: self._work.kept_addresses(), Room.SCRATCH: [scratch]}
-        )
 
 
 class _Places:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.pinned import ALIGNMENT, Slot
-from app.devices.cuda.whole import Queued, Resident
+from app.devices.cuda.resident import Queued, Resident
 from app.devices.device import Cancelled, ExecutionRecord
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
@@ -35,6 +35,10 @@ class Passage:
         self.bytes_of_inputs = self.outputs[0] if all(gapless) else self.bytes
         """What goes in: what lies between an output's elements, too, which stays as it is."""
         self._gapless = gapless
+
+    def is_small(self, device: Context) -> bool:
+        """Whether all of it may take one slot."""
+        return self.bytes <= min(SMALL_BYTES, device.slots.size)
 
     @staticmethod
     def of(compiled: Dispatchable) -> "Passage":

@@ -1,6 +1,6 @@
-"""Operators on a GPU, all outputs of them over whole tensors there: by kernels, or by calls of CuPy's functions."""
+"""Operators over tensors that lie on a GPU: by kernels, or by calls of CuPy's functions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,14 +8,9 @@ import numpy as np
 from app.contract.tensors import TensorDesc
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
-from app.devices.cuda.transfers import HostTensor, move
-from app.devices.device import Cancelled, DeviceFailed, ExecutionRecord
+from app.devices.device import DeviceFailed
 from app.memory.arrays import apart, numpy_type, together
-from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
-from app.stages import staged
-
-NOBODY_KNOWS = 1 << 62
 
 
 class Queued(Protocol):
@@ -27,8 +22,6 @@ class Queued(Protocol):
 
 class Resident:
     """An operator, over tensors that lie on the device."""
-
-    scratch_bytes = 0
 
     def __init__(self, compiled: Dispatchable, device: Context) -> None:
         self.compiled = compiled
@@ -46,13 +39,13 @@ class Resident:
 
     @property
     def values(self) -> int:
-        """How many are computed, those that are added up among them; of a call nobody knows."""
-        return sum(kernel.values for kernel in self.kernels) if self.kernels else NOBODY_KNOWS
+        """How many its kernels compute, those that are added up among them."""
+        return sum(kernel.values for kernel in self.kernels)
 
     @property
     def is_loaded(self) -> bool:
-        """Whether to bind it compiles nothing and waits for nothing."""
-        return self.compiled.program.call is None and all(kernel.is_loaded for kernel in self.kernels)
+        """Whether to bind its kernels compiles nothing and waits for nothing."""
+        return all(kernel.is_loaded for kernel in self.kernels)
 
     def sources(self) -> list[str]:
         """Of its kernels."""
@@ -65,51 +58,6 @@ class Resident:
         if self.compiled.program.call:
             return [_Call(self.compiled, self._ending, self.device, reads, writes, pool or self.device.pool)]
         return [kernel.bind([*reads, write], pool) for kernel, write in zip(self.kernels, writes, strict=True)]
-
-
-class WholeKernel:
-    """Implements `Kernel`: all inputs go to the device, everything is computed there, and all outputs come back."""
-
-    runs_inline = False
-
-    def __init__(self, resident: Resident, device: Context) -> None:
-        self._resident = resident
-        self._device = device
-        compiled = resident.compiled
-        self._inputs = [desc.data_bytes for desc in compiled.inputs.values()]
-        self._outputs = [desc.data_bytes for desc in compiled.outputs.values()]
-        self._gapless = [desc.gapless for desc in compiled.outputs.values()]
-
-    def dispatch(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
-    ) -> ExecutionRecord:
-        device = self._device
-        given = [HostTensor(*each, device.pinned) for each in zip(inputs, self._inputs, strict=True)]
-        made = [HostTensor(*each, device.pinned) for each in zip(outputs, self._outputs, strict=True)]
-        with device.at_work(sum(self._inputs) + sum(self._outputs)):
-            memory = [device.pool.malloc(host.size) for host in (*given, *made)]
-            try:
-                reads, writes = ([each.ptr for each in part] for part in (memory[: len(given)], memory[len(given) :]))
-                results = list(zip(made, writes, strict=True))
-                strided = [pair for pair, gapless in zip(results, self._gapless, strict=True) if not gapless]
-                # What is between an output's elements stays as it is.
-                move(device, [*zip(given, reads, strict=True), *strided], cancelled, inward=True)
-                if cancelled():
-                    raise Cancelled
-                staged("kernel", self._run, reads, writes)
-                move(device, results, cancelled, inward=False)
-            finally:
-                del memory
-        return device.ran
-
-    def _run(self, reads: Sequence[int], writes: Sequence[int]) -> None:
-        with self._device.slots.take() as slot:
-            bound = self._resident.bind(reads, writes)
-            try:
-                for queue in bound:
-                    queue(slot.stream)
-            finally:
-                slot.stream.synchronize()  # the memory is the GPU's until then
 
 
 class _Ending:

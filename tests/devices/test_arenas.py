@@ -1,0 +1,280 @@
+"""What is kept of dispatches on a GPU for the next ones: how much, for how long, and that all of it is given back."""
+
+import gc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from app.contract.constants import NEWEST
+from app.devices.cuda import schedules
+from app.devices.cuda.ready import READY, Ready
+from app.devices.cuda.schedules import CudaScheduleKernel
+from app.devices.device import DeviceFailed
+from app.memory.arrays import Array
+from app.operators.compiled import CompiledOperator, compile_operator
+from app.operators.linear_algebra.products import Gemm
+from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, OutOfMemory
+from tests.devices.cuda_on_cpu import BuiltKernels
+from tests.devices.test_coordinates import buffer_of, desc_of
+from tests.gpu import first_gpu
+from tests.operators.coordinate_operators import CumulativeSum, compiled
+
+
+@dataclass(eq=False)
+class Thing:
+    bytes: int
+    gone: ClassVar[list[int]] = []
+
+    def __del__(self) -> None:
+        self.gone.append(self.bytes)
+
+
+class Owner:
+    pass
+
+
+@pytest.fixture
+def gone() -> Iterator[list[int]]:
+    """Bytes of all things that are gone."""
+    Thing.gone.clear()
+    yield Thing.gone
+    Thing.gone.clear()
+
+
+def test_what_was_put_last_is_taken_first() -> None:
+    ready: Ready[Thing] = Ready(100)
+    one, other = ready.number(ready), ready.number(ready)
+    first, second = Thing(1), Thing(2)
+    assert ready.newest(one) is ready.take(one) is None
+    ready.put(one, first)
+    ready.put(one, second)
+    assert ready.newest(other) is ready.take(other) is None
+    assert ready.newest(one) is second
+    assert ready.take(one) is second
+    assert ready.take(one) is first
+    assert ready.take(one) is None
+
+
+def test_no_more_is_kept_than_can_be_under_way(gone: list[int]) -> None:
+    ready: Ready[Thing] = Ready(1000)
+    number = ready.number(ready)
+    for size in range(1, READY + 3):
+        ready.put(number, Thing(size))
+    assert gone == [1, 2]
+
+
+def test_beyond_the_limit_that_goes_which_nobody_wanted_for_longest(gone: list[int]) -> None:
+    ready: Ready[Thing] = Ready(100)
+    one, two, three = (ready.number(ready) for _ in range(3))
+    ready.put(one, Thing(40))
+    ready.put(two, Thing(35))
+    taken = ready.take(one)
+    assert taken is not None
+    ready.put(one, taken)
+    del taken
+    ready.put(three, Thing(25))
+    assert gone == []
+    ready.put(three, Thing(1))
+    assert gone == [35]
+    ready.put(two, Thing(34))
+    assert gone == [35]
+    ready.put(two, Thing(101))
+    assert sorted(gone) == [1, 25, 34, 35, 40, 101]
+    ready.put(one, Thing(100))
+    assert len(gone) == 6
+
+
+def test_what_is_taken_does_not_count(gone: list[int]) -> None:
+    ready: Ready[Thing] = Ready(100)
+    number = ready.number(ready)
+    ready.put(number, Thing(90))
+    taken = ready.take(number)
+    ready.put(number, Thing(80))
+    assert gone == []
+    del taken
+    assert gone == [90]
+
+
+def test_with_its_owner_a_thing_goes(gone: list[int]) -> None:
+    """At the next `put`: a garbage collector that calls in the midst of one changes nothing."""
+    ready: Ready[Thing] = Ready(100)
+    owner, stays = Owner(), ready.number(ready)
+    ready.put(ready.number(owner), Thing(60))
+    del owner
+    gc.collect()
+    ready.put(stays, Thing(100))
+    assert gone == [60]
+    ready.put(stays, Thing(1))
+    assert 100 in gone
+
+
+def test_all_can_be_let_go_of(gone: list[int]) -> None:
+    ready: Ready[Thing] = Ready(100)
+    number = ready.number(ready)
+    ready.put(number, Thing(60))
+    ready.clear()
+    assert gone == [60]
+    ready.put(number, Thing(100))
+    assert ready.newest(number)
+
+
+# Dispatches, with NumPy in the place of CuPy
+
+
+class Queues(CumulativeSum):
+    """A call that need not wait, and takes memory for itself."""
+
+    only_queues = True
+
+    def call(self, xp: Any, inputs: Any) -> Any:
+        return super().call(xp, inputs)
+
+
+@pytest.fixture
+def on_cpu(tmp_path: Path) -> CudaDeviceOnCpu:
+    return CudaDeviceOnCpu(BuiltKernels(tmp_path))
+
+
+def cumulative_sum(x: Array, kind: type[CumulativeSum] = Queues) -> CompiledOperator:
+    return compiled(kind, {"InputTensor": desc_of(x), "OutputTensor": desc_of(x), "Axis": 0})
+
+
+def dispatch(kernel: Any, x: Array) -> Array:
+    made = np.zeros_like(x)
+    kernel.dispatch([buffer_of(x)], [buffer_of(made)], lambda: False)
+    return made
+
+
+@pytest.mark.parametrize("count", [4, 2000], ids=["small", "large"])
+@pytest.mark.parametrize("kind", [Queues, CumulativeSum])
+def test_a_single_call_is_recorded_if_it_only_queues(
+    on_cpu: CudaDeviceOnCpu, count: int, kind: type[CumulativeSum]
+) -> None:
+    """When it is dispatched for the second time, over memory that stays."""
+    kernel = on_cpu.prepare(cumulative_sum(np.ones(count, np.float32), kind))
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        x = rng.integers(-9, 9, count).astype(np.float32)
+        np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
+    assert on_cpu.log.count("captured") == (kind is Queues)
+    assert on_cpu.pool.taken == 1
+
+
+def test_what_is_large_keeps_nothing(on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "READY_BYTES", 1 << 14)
+    kernel = on_cpu.prepare(cumulative_sum(np.ones(5000, np.float32)))
+    for _ in range(3):
+        dispatch(kernel, np.ones(5000, np.float32))
+    assert on_cpu.pool.taken == 3
+    assert "captured" not in on_cpu.log
+
+
+def test_a_call_runs_inline_once_it_is_recorded_and_while_it_is_quick(
+    on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "BRIEF_SECONDS", 5.0)
+    x = np.ones(4, np.float32)
+    kernel = on_cpu.prepare(cumulative_sum(x))
+    assert not kernel.runs_inline
+    dispatch(kernel, x)
+    assert not kernel.runs_inline
+    dispatch(kernel, x)
+    assert kernel.runs_inline
+    on_cpu.long_dispatches = 1
+    assert not kernel.runs_inline
+    on_cpu.long_dispatches = 0
+    monkeypatch.setattr(schedules, "BRIEF_SECONDS", 0.0)
+    dispatch(kernel, x)
+    assert not kernel.runs_inline
+
+
+def test_memory_comes_back_with_the_kernel(on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pools keep what they have, also when they are gone."""
+    emptied: list[Any] = []
+    monkeypatch.setattr(on_cpu, "empty", emptied.append)
+    x = np.ones(2000, np.float32)
+    kernel = on_cpu.prepare(cumulative_sum(x))
+    for _ in range(3):
+        dispatch(kernel, x)
+    assert emptied == []
+    del kernel
+    other = on_cpu.prepare(cumulative_sum(x + 1))
+    dispatch(other, x)
+    assert len(emptied) == 1
+    dispatch(other, x)
+    on_cpu.free_memory()
+    assert len(emptied) == 2
+    assert emptied[0]._allocator == on_cpu.pool.malloc
+
+
+def test_what_failed_is_not_used_again(on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.ones(2000, np.float32)
+    kernel = on_cpu.prepare(cumulative_sum(x))
+    dispatch(kernel, x)
+
+    def fail(*_: object) -> None:
+        raise OutOfMemory
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queues, "call", fail)
+        with pytest.raises(DeviceFailed):
+            dispatch(kernel, x)
+    assert isinstance(kernel, CudaScheduleKernel)
+    assert on_cpu.ready.newest(kernel._number) is None
+    np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
+    assert on_cpu.pool.taken == 2
+
+
+# On a GPU
+
+
+def gemm(rows: int, columns: int) -> CompiledOperator:
+    a, b = ({"DataType": "FLOAT32", "Sizes": [1, 1, *sizes]} for sizes in ((rows, 64), (64, columns)))
+    members = {"ATensor": a, "BTensor": b, "TransA": "NONE", "TransB": "NONE", "Alpha": 1.0, "Beta": 0.0}
+    return compile_operator(Gemm.model_validate({"Type": "GEMM", **members}), NEWEST)
+
+
+def multiplied(rows: int, columns: int, turns: int) -> None:
+    kernel, rng = first_gpu().prepare(gemm(rows, columns)), np.random.default_rng(rows * columns)
+    for _ in range(turns):
+        a, b = (rng.standard_normal(sizes, np.float32) for sizes in ((rows, 64), (64, columns)))
+        made = np.zeros((rows, columns), np.float32)
+        kernel.dispatch([buffer_of(a), buffer_of(b)], [buffer_of(made)], lambda: False)
+        np.testing.assert_allclose(made, a @ b, 1e-4, 1e-4)
+
+
+@pytest.mark.gpu
+def test_many_products_from_many_threads_leave_no_memory_behind() -> None:
+    """Of sizes of their own, recorded or not, small and large."""
+    gpu = first_gpu()
+    used = []
+    for round_ in range(3):
+        with ThreadPoolExecutor(12) as threads:
+            list(threads.map(multiplied, range(1, 2000, 50), range(2000 + round_, 0, -50), [1, 2, 3, 5] * 10))
+        gc.collect()
+        gpu.free_memory()
+        used.append(gpu.pool.used_bytes())
+    assert used == [0, 0, 0]
+
+
+@pytest.mark.gpu
+def test_one_product_from_many_threads() -> None:
+    """Recorded over memory of each thread's own."""
+    gpu = first_gpu()
+    kernel = gpu.prepare(gemm(300, 200))
+
+    def work(number: int) -> bool:
+        rng = np.random.default_rng(number)
+        a, b = (rng.standard_normal(sizes, np.float32) for sizes in ((300, 64), (64, 200)))
+        made = np.zeros((300, 200), np.float32)
+        kernel.dispatch([buffer_of(a), buffer_of(b)], [buffer_of(made)], lambda: False)
+        return np.allclose(made, a @ b, 1e-4, 1e-4)
+
+    with ThreadPoolExecutor(12) as threads:
+        assert all(threads.map(work, range(300)))
+    assert gpu.load == gpu.slots.taken == 0
