@@ -187,6 +187,7 @@ def transfers(gpu: CudaDevice) -> None:
     """Host to host through the GPU."""
     gpu.use()
     gpu.pinned = PinnedMemory(4 * GIB)
+    pool = BufferPool(0, gpu.pinned)
     print("## Host to host, hard sigmoid, float32\n")
     print("| tensor | from and to | ms | GB/s each way |\n|---|---|---|---|")
     for size in (MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB, 256 * MIB, GIB):
@@ -195,43 +196,38 @@ def transfers(gpu: CudaDevice) -> None:
         x = np.random.default_rng(0).standard_normal(size // 4, np.float32)
         y = np.ones_like(x)
         source, target = x.view(np.uint8).data, y.view(np.uint8).data
-        with gpu.pinned.allocate(size) as pinned_source, gpu.pinned.allocate(size) as pinned_target:
-            assert pinned_source is not None
-            assert pinned_target is not None
-            pinned_source[:] = source
-            cases = {"pinned": (pinned_source, pinned_target), "ordinary": (source, target)}
-            cases |= {"pinned to ordinary": (pinned_source, target), "ordinary to pinned": (source, pinned_target)}
-            for name, (one, other) in cases.items():
-                took = seconds(dispatching(kernel, one, other), repeats)
-                print(f"| {size // MIB} MiB | {name} | {took * 1e3:.2f} | {size / took / 1e9:.1f} |", flush=True)
-            assert np.array_equal(np.frombuffer(pinned_target, np.float32), y)
-            assert np.allclose(y, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
-            del cases, one, other
+        pinned_source, pinned_target = pool.take(size), pool.take(size)
+        pinned_source[:] = source
+        cases = {"pinned": (pinned_source, pinned_target), "ordinary": (source, target)}
+        cases |= {"pinned to ordinary": (pinned_source, target), "ordinary to pinned": (source, pinned_target)}
+        for name, (one, other) in cases.items():
+            took = seconds(dispatching(kernel, one, other), repeats)
+            print(f"| {size // MIB} MiB | {name} | {took * 1e3:.2f} | {size / took / 1e9:.1f} |", flush=True)
+        assert np.array_equal(np.frombuffer(pinned_target, np.float32), y)
+        assert np.allclose(y, np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
     print()
 
 
 def crossover(gpu: CudaDevice) -> None:
     """The CPU's loops against the GPU, and what `auto` makes of it."""
     print("## The crossover: hard sigmoid, float32, µs\n")
-    print("| elements | CPU | GPU, ordinary memory | GPU, pinned memory |\n|---|---|---|---|")
-    threads = Settings().threads
+    print("| elements | CPU | GPU, ordinary memory | GPU, pinned memory from 1 MiB on |\n|---|---|---|---|")
+    threads, pool = Settings().threads, BufferPool(0, gpu.pinned)
     with ThreadPoolExecutor(threads) as helpers:
         numpy_device = NumpyDevice(helpers, threads, Compiler())
         for elements in (1 << power for power in range(14, 25, 2)):
             x = np.random.default_rng(0).standard_normal(elements, np.float32).view(np.uint8).data
             y = np.empty(4 * elements, np.uint8).data
             size = 4 * elements
-            with gpu.pinned.allocate(size) as source, gpu.pinned.allocate(size) as target:
-                assert source is not None
-                assert target is not None
-                source[:] = x
-                took = [
-                    seconds(dispatching(device.prepare(hard_sigmoid(elements)), one, other), 15) * 1e6
-                    for device, one, other in ((numpy_device, x, y), (gpu, x, y), (gpu, source, target))
-                ]
+            source, target = pool.take(size), pool.take(size)
+            source[:] = x
+            took = [
+                seconds(dispatching(device.prepare(hard_sigmoid(elements)), one, other), 15) * 1e6
+                for device, one, other in ((numpy_device, x, y), (gpu, x, y), (gpu, source, target))
+            ]
             print(f"| {elements} | {' | '.join(f'{each:.0f}' for each in took)} |")
         started = time.perf_counter()
-        found = [measure(numpy_device, gpu, BufferPool(0, gpu.pinned)) for _ in range(5)]
+        found = [measure(numpy_device, gpu, pool) for _ in range(5)]
         took_each = (time.perf_counter() - started) / 5
         for pace in found:
             firsts = [pace.least(of) for of in (hard_sigmoid, gelu, square_product)]
@@ -277,13 +273,11 @@ def several(gpus: list[CudaDevice]) -> None:
         x, y = cupy.ones(count, np.float32), cupy.empty(count, np.float32)
         bound = gpu.kernels(hard_sigmoid(count))[0].bind([x.data.ptr, y.data.ptr])
         kernel = gpu.prepare(hard_sigmoid(count))
-        spaces = [gpu.pinned.allocate(size) for _ in range(2)]
-        source, target = (each.__enter__() for each in spaces)
-        assert source is not None
-        assert target is not None
+        pool = BufferPool(0, gpu.pinned)
+        source, target = pool.take(size), pool.take(size)
         source[:] = bytes(size)
         one, other = (np.ones(size, np.uint8).data for _ in range(2))
-        kept.append((x, y, spaces, stream))
+        kept.append((x, y))
 
         def on_device(gpu: CudaDevice = gpu, bound: Any = bound, stream: Any = stream) -> None:
             gpu.use()
@@ -312,9 +306,6 @@ def several(gpus: list[CudaDevice]) -> None:
         first = first or rates
         cells = [f"{rate:.1f} | {rate / base:.2f}" for rate, base in zip(rates, first, strict=True)]
         print(f"| {number} | {' | '.join(cells)} |", flush=True)
-    for _, _, spaces, _ in kept:
-        for space in spaces:
-            space.__exit__(None, None, None)
     print()
 
 

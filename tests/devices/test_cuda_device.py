@@ -22,7 +22,9 @@ from app.devices.cuda.pinned import PinnedMemory
 from app.devices.device import Cancelled, DeviceFailed
 from app.devices.placement import FallbackDevice
 from app.engine.capabilities import example
+from app.memory.addresses import address_of
 from app.memory.arrays import numpy_type
+from app.memory.buffers import BufferPool
 from app.operators.catalog import OPERATORS
 from tests.devices.test_cuda_lowering import compile_at, data_for, samples
 from tests.devices.test_numpy_device import DATA_TYPES, GUARD, layouts, never, same, slope_formula
@@ -135,17 +137,18 @@ def test_pinned_buffers_are_used_as_they_are(gpu: CudaDevice, monkeypatch: pytes
     monkeypatch.setattr(gpu, "pinned", PinnedMemory(64 << 20))
     count = 3_000_001
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [count]}))
-    with gpu.pinned.allocate(4 * count) as source, gpu.pinned.allocate(4 * count) as target:
-        assert source is not None
-        assert target is not None
-        x = np.frombuffer(source, np.float32)
-        x[:] = np.random.default_rng(4).standard_normal(count, np.float32)
-        gpu.prepare(operator).dispatch([source], [target], never)
-        result = np.frombuffer(target, np.float32)
-        assert np.allclose(result, np.where(x > 0, x, np.expm1(np.minimum(x, 0))), atol=1e-6)
-        with gpu.pinned.allocate(64 << 20) as more:
-            assert more is None
-        del x, result
+    pool = BufferPool(0, gpu.pinned)
+    source, target = pool.take(4 * count), pool.take(4 * count)
+    assert all(gpu.pinned.holds(address_of(each), 4 * count) for each in (source, target))
+    x = np.frombuffer(source, np.float32)
+    x[:] = np.random.default_rng(4).standard_normal(count, np.float32)
+    gpu.prepare(operator).dispatch([source], [target], never)
+    result = np.frombuffer(target, np.float32)
+    assert np.allclose(result, np.where(x > 0, x, np.expm1(np.minimum(x, 0))), atol=1e-6)
+    more = pool.take(64 << 20)
+    assert not gpu.pinned.holds(address_of(more), 1)
+    del x, result, source, target
+    pool.settle()
     assert gpu.pinned.used == 0
 
 

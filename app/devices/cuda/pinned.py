@@ -57,22 +57,6 @@ class PinnedMemory:
             with contextlib.suppress(Exception):  # of a lost GPU, which has let go of it already
                 _runtime().hostUnregister(address)
 
-    @contextmanager
-    def allocate(self, size: int) -> Iterator[Buffer | None]:
-        """`size` bytes of pinned memory while the block runs; None where that would be beyond the limit."""
-        if not self._grant(size):
-            yield None
-            return
-        address = 0
-        try:
-            memory = _pinned(size)
-            address = memory.ptr
-            self._ranges[address] = size
-            yield _bytes_of(memory, size)
-        finally:
-            self._ranges.pop(address, None)
-            self._return(size)
-
     def holds(self, address: int, size: int) -> bool:
         """Whether these bytes are pinned."""
         ranges = list(self._ranges.items())
