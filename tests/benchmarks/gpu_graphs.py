@@ -94,15 +94,15 @@ def compiled(document: Document, structures: Structures | None = None) -> Initia
     return InitializedGraph(schedule(graph, structures), ())
 
 
-def seconds(launch: Callable[[], None], batch: int = 10) -> float:
-    """Median time of one of `batch`."""
+def seconds(launch: Callable[[], None], stream: Any = None, batch: int = 10) -> float:
+    """Median time of one of `batch`, queued on `stream`."""
     times: list[float] = []
     for _ in range(9):
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record()
+        start.record(stream)
         for _ in range(batch):
             launch()
-        stop.record()
+        stop.record(stream)
         stop.synchronize()
         times.append(cupy.cuda.get_elapsed_time(start, stop) / 1e3 / batch)
     return median(times)
@@ -120,7 +120,6 @@ def rows(gpu: CudaDevice, elements: int) -> None:
     """One kernel for a whole graph, against a copy of as many bytes."""
     data = [cupy.random.standard_normal(elements, dtype=np.float32) for _ in range(4)]
     copy = seconds(lambda: cupy.copyto(data[1], data[0])) / (2 * data[0].nbytes)
-    stream = cupy.cuda.Stream.null
     for name, document, count in (
         ("chain of 5", chain(CHEAP, [elements]), 2),
         ("chain of 5 with tanh", chain(WITH_TANH, [elements]), 2),
@@ -128,7 +127,8 @@ def rows(gpu: CudaDevice, elements: int) -> None:
     ):
         launch = resident(gpu, compiled(document), data[:count])
         floor = copy * count * data[0].nbytes
-        took = seconds(lambda launch=launch: launch(stream))  # type: ignore[misc]
+        with gpu.slots.take() as slot:
+            took = seconds(lambda launch=launch, slot=slot: launch(slot), slot.stream)  # type: ignore[misc]
         print(f"{name:24} {took * 1e3:8.3f} ms, floor {floor * 1e3:8.3f} ms: {floor / took:5.2f} of it")
 
 
@@ -139,18 +139,22 @@ def many(gpu: CudaDevice, count: int) -> None:
     document = chain(("SOFTMAX1",) * count, sizes, {"Axes": [1]}) | {"Nodes": nodes}
     made = compiled(document)
     assert len(made.schedule.steps) == count
-    arena = gpu.whole(made).new_arena()
-    stream = cupy.cuda.Stream(non_blocking=True)
+    work = gpu.whole(made).new_arena().work
     times: dict[str, list[float]] = {"one by one": [], "as one graph": []}
-    for _ in range(2):
-        arena.work(stream)
-    for _ in range(200):
-        for name, queue in (("one by one", arena.work.queue), ("as one graph", arena.work)):
-            stream.synchronize()
-            started = time.perf_counter()
-            queue(stream)
-            times[name].append(time.perf_counter() - started)
-    stream.synchronize()
+    with gpu.slots.take() as slot:
+        for _ in range(2):
+            work(slot)
+        queues: dict[str, Callable[[], None]] = {
+            "one by one": lambda: work.queue(slot.stream),
+            "as one graph": lambda: work(slot),
+        }
+        for _ in range(200):
+            for name, queue in queues.items():
+                slot.stream.synchronize()
+                started = time.perf_counter()
+                queue()
+                times[name].append(time.perf_counter() - started)
+        slot.stream.synchronize()
     for name, each in times.items():
         took = median(each) * 1e6
         print(f"{count} kernels {name:16} {took:8.1f} us of the host's, {took / count:.2f} each")

@@ -197,12 +197,12 @@ def main() -> int:
                 turn()
         own, one, other = by_turns([run, calls, captured])
         assert isinstance(kernel, CudaScheduleKernel)
-        stream = cupy.cuda.Stream(non_blocking=True)
-        arena = kernel.new_arena()
-        for _ in range(3):
-            arena.work(stream)
-        ours_there = on_gpu(lambda: arena.work(stream), stream)  # noqa: B023 - called at once
-        launches = sum(map(len, arena.work._steps))
+        work = kernel.new_arena().work
+        with gpu.slots.take() as slot:
+            for _ in range(3):
+                work(slot)
+            ours_there = on_gpu(lambda: work(slot), slot.stream)  # noqa: B023 - called at once
+        launches = sum(map(len, work._steps))
         current = cupy.cuda.Stream.from_external(torch.cuda.current_stream())
         host = [torch.from_numpy(inputs[name]).cuda() for name in model.inputs]
         with torch.inference_mode():
@@ -212,12 +212,13 @@ def main() -> int:
         print(
             f"| {path.name} | {shapes} | {own * 1e3:.3f} | {one * 1e3:.3f} | {other * 1e3:.3f} "
             f"| {own / min(one, other):.2f} | {ours_there * 1e6:.0f} | {one_there * 1e6:.0f} | {other_there * 1e6:.0f} "
-            f"| {launches}{'' if arena.work._graph else ', no CUDA graph'} | {difference:.1e} |",
+            f"| {launches}{'' if work._graphs else ', no CUDA graph'} | {difference:.1e} |",
             flush=True,
         )
         if options.kernels:
             print(f"    compiled in {began:.1f} s")
-            tell_kernels("ours", lambda: arena.work(stream))  # noqa: B023 - called at once
+            with gpu.slots.take() as slot:
+                tell_kernels("ours", lambda: work(slot))  # noqa: B023 - called at once
             tell_kernels("PyTorch", captured.graph.replay)
             sys.stdout.flush()
     os._exit(int(wrong))

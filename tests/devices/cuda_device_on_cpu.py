@@ -5,10 +5,10 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakKeyDictionary, WeakMethod
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Memory:
 
 
 class Pool:
-    """Counts what is taken. One that is not the device's keeps, as CuPy's do, what nobody uses any more."""
+    """Counts what is taken. A slot's keeps, as CuPy's do, what nobody uses any more."""
 
     def __init__(self, allocator: Callable[[int], Memory] = Memory) -> None:
         self._allocator = allocator
@@ -86,7 +86,6 @@ class Cupy:
             driver=SimpleNamespace(CUDADriverError=CudaError),
             using_allocator=using_allocator,
             MemoryPool=Pool,
-            Device=lambda ordinal: nullcontext(),
             get_elapsed_time=lambda begun, ended: 1e3 * (ended - begun),
             UnownedMemory=lambda address, size, owner, ordinal: (address, size),
             MemoryPointer=lambda memory, offset: memory,
@@ -128,6 +127,16 @@ class Slots:
         self._slot = SimpleNamespace(host=memory.data, host_address=memory.ctypes.data, stream=Stream(log))
         self._memory = Memory(CHUNK)
         self._slot.address = self._memory.ptr
+        self._slot.scratch, self._slot.generation = Pool(), 0
+        self._slot.empty = self._empty
+
+    def _empty(self) -> None:
+        self._slot.generation += 1
+        self._slot.scratch.free_all_blocks()
+
+    def empty_idle(self) -> None:
+        if not self.taken:
+            self._empty()
 
     @contextmanager
     def take(self) -> Iterator[Any]:
@@ -156,6 +165,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.structures = Structures()
         self.pool: Any = Pool()
         self.ready = Ready(1 << 24)
+        self.most_scratch = 1 << 20
         self.slots: Any = Slots(self.log)
         self.pinned = PinnedMemory(0)
         self.copying = Copying(None)
@@ -221,9 +231,4 @@ class CudaDeviceOnCpu(CudaDevice):
 
     def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
         self.log.append("captured")
-        known: Any = WeakMethod(queue)  # CUDA's graphs hold nothing of Python's
-
-        def launch(stream: Any) -> None:
-            known()(stream)
-
-        return SimpleNamespace(launch=launch)
+        return SimpleNamespace(launch=queue)

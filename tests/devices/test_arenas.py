@@ -1,6 +1,7 @@
 """What is kept of dispatches on a GPU for the next ones: how much, for how long, and that all of it is given back."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -58,6 +59,20 @@ def test_what_was_put_last_is_taken_first() -> None:
     assert ready.take(one) is second
     assert ready.take(one) is first
     assert ready.take(one) is None
+
+
+def test_each_place_has_its_own() -> None:
+    ready: Ready[Thing] = Ready(100)
+    number = ready.number(ready)
+    first, second, third = Thing(1), Thing(2), Thing(3)
+    ready.put(number, first, 8)
+    ready.put(number, second, 9)
+    ready.put(number, third, 8)
+    assert ready.take(number) is None
+    assert ready.take(number, 9) is second
+    assert ready.take(number, 9) is None
+    assert ready.take(number, 8) is third
+    assert ready.take(number, 8) is first
 
 
 def test_no_more_is_kept_than_can_be_under_way(gone: list[int]) -> None:
@@ -193,23 +208,66 @@ def test_a_call_runs_inline_once_it_is_recorded_and_while_it_is_quick(
     assert not kernel.runs_inline
 
 
-def test_memory_comes_back_with_the_kernel(on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy's pools keep what they have, also when they are gone."""
-    emptied: list[Any] = []
-    monkeypatch.setattr(on_cpu, "empty", emptied.append)
+def test_with_the_kernel_its_arenas_go(on_cpu: CudaDeviceOnCpu) -> None:
     x = np.ones(2000, np.float32)
     kernel = on_cpu.prepare(cumulative_sum(x))
     for _ in range(3):
         dispatch(kernel, x)
-    assert emptied == []
+    assert isinstance(kernel, CudaScheduleKernel)
+    arena = weakref.ref(on_cpu.ready.newest(kernel._number))
     del kernel
-    other = on_cpu.prepare(cumulative_sum(x + 1))
-    dispatch(other, x)
-    assert len(emptied) == 1
-    dispatch(other, x)
+    dispatch(on_cpu.prepare(cumulative_sum(x)), x)
+    assert arena() is None
+
+
+def test_when_memory_is_short_what_waits_goes(on_cpu: CudaDeviceOnCpu) -> None:
+    x = np.ones(2000, np.float32)
+    kernel = on_cpu.prepare(cumulative_sum(x))
+    for _ in range(3):
+        dispatch(kernel, x)
+    assert on_cpu.pool.taken == 1
     on_cpu.free_memory()
-    assert len(emptied) == 2
-    assert emptied[0]._allocator == on_cpu.pool.malloc
+    np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
+    assert on_cpu.pool.taken == 2
+    assert on_cpu.log.count("captured") == 1
+
+
+def test_over_new_scratch_work_is_recorded_anew(on_cpu: CudaDeviceOnCpu) -> None:
+    """A graph goes on using what it was captured with, which somebody else may have by now."""
+    x = np.ones(2000, np.float32)
+    kernel = on_cpu.prepare(cumulative_sum(x))
+    for _ in range(3):
+        dispatch(kernel, x)
+    with on_cpu.slots.take() as slot:
+        slot.empty()
+    for _ in range(2):
+        np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
+    assert on_cpu.log.count("captured") == 2
+
+
+def test_what_takes_much_scratch_is_not_recorded(on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    captured = on_cpu.captured
+
+    def greedy(queue: Any, stream: Any) -> Any:
+        on_cpu.slots._slot.scratch.malloc(taken[-1])
+        return captured(queue, stream)
+
+    monkeypatch.setattr(on_cpu, "captured", greedy)
+    on_cpu.most_scratch = 1 << 16
+    for size, times in ((1 << 16, 1), ((1 << 16) + 1, 1)):
+        taken.append(size)
+        on_cpu.slots.empty_idle()
+        on_cpu.log.clear()
+        x = np.ones(2000 + size % 7, np.float32)
+        kernel = on_cpu.prepare(cumulative_sum(x))
+        for _ in range(4):
+            np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
+        assert on_cpu.log.count("captured") == times
+        assert isinstance(kernel, CudaScheduleKernel)
+        ready = on_cpu.ready.newest(kernel._number)
+        assert ready is not None
+        assert bool(ready.work._graphs) == (size == 1 << 16)
 
 
 def test_what_failed_is_not_used_again(on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch) -> None:

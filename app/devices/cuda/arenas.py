@@ -2,10 +2,12 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import Launch
+from app.devices.cuda.pinned import Slot
 from app.devices.cuda.resident import Queued
 
 GRAPH_BYTES = 1 << 18
@@ -13,61 +15,71 @@ GRAPH_BYTES = 1 << 18
 
 
 class Recording:
-    """Work over tensors at fixed addresses. From the second time on it is one CUDA graph, which takes the processor
-    little more than one kernel, with memory of its own for all that it takes besides. One thread uses it at a time."""
+    """Work over tensors at fixed addresses. From the second time on it is one CUDA graph for each slot that it is
+    queued by, which takes the processor little more than one kernel. One thread uses it at a time."""
 
     def __init__(self, bind: Callable[[Any], list[list[Queued]]], device: Context, *, is_captured: bool) -> None:
         """`bind` gives the work, step by step, with memory from the pool that it is given. Unless `is_captured`, there
         are calls in it that wait for results."""
-        self._pool: Any = None
-        self._graph: Any = None
         self._device = device
         self._bind = bind
         self._steps = bind(device.pool)
+        self._graphs: dict[int, tuple[int, Any]] = {}
+        """By the slots' addresses, with the generation of the scratch that a graph computes in."""
         self._used = False
         work = [*itertools.chain(*self._steps)]
         is_one_kernel = len(work) == 1 and isinstance(work[0], Launch)
         self._is_captured = is_captured and not is_one_kernel
 
-    def __del__(self) -> None:
-        if self._pool is not None:
-            self._graph, self._steps = None, []  # first what uses the memory
-            self._device.empty(self._pool)
-
     @property
     def bytes(self) -> int:
-        """Of the memory that it takes besides."""
-        return 0 if self._pool is None else int(self._pool.total_bytes()) + GRAPH_BYTES
+        """Of the memory that it takes besides, about."""
+        return len(self._graphs) * GRAPH_BYTES
 
     @property
     def is_known(self) -> bool:
         """Whether to queue it takes no longer than one kernel does."""
-        return self._graph is not None or (self._used and not self._is_captured)
+        return bool(self._graphs) or (self._used and not self._is_captured)
 
-    def __call__(self, stream: Any) -> None:
-        """Queue all work on `stream`, CuPy's."""
-        if self._graph is None and self._used and self._is_captured:
-            self._record(stream)
+    def __call__(self, slot: Slot) -> None:
+        """Queue all work on the slot's stream."""
+        graph = self._graph_of(slot) if self._used and self._is_captured else None
         self._used = True
-        if self._graph is None:
-            self.queue(stream)
+        if graph is None:
+            self.queue(slot.stream)
         else:
-            self._graph.launch(stream)
+            graph.launch(slot.stream)
 
-    def _record(self, stream: Any) -> None:
-        # The graph goes on using the memory that is taken while it is captured, for one call after the other.
-        self._pool = self._device.new_pool()
-        self._steps = self._bind(self._pool)
-        self._graph = self._device.captured(self.queue, stream)
-        self._is_captured = self._graph is not None
+    def _graph_of(self, slot: Slot) -> Any:
+        generation, graph = self._graphs.get(slot.address, (-1, None))
+        return graph if generation == slot.generation else self._record(slot)
+
+    def _record(self, slot: Slot) -> Any:
+        # A graph goes on using the memory that is taken while it is captured, for one call after the other; so do
+        # others that the slot's stream runs before and after.
+        steps = self._bind(slot.scratch)
+        graph = self._device.captured(partial(_queue, steps), slot.stream)
+        del steps
+        if slot.scratch.total_bytes() > self._device.most_scratch:
+            slot.empty()
+            graph = None
+        if graph is None:
+            self._is_captured = False
+        else:
+            self._graphs[slot.address] = slot.generation, graph
+        return graph
 
     def queue(self, stream: Any, behind: Callable[[], None] | None = None) -> None:
-        """Queue all work by itself. `behind` is called behind each step."""
-        for step in self._steps:
-            for queue in step:
-                queue(stream)
-            if behind:
-                behind()
+        """Queue all work by itself on a stream of CuPy's. `behind` is called behind each step."""
+        _queue(self._steps, stream, behind)
+
+
+def _queue(steps: Sequence[Sequence[Queued]], stream: Any, behind: Callable[[], None] | None = None) -> None:
+    for step in steps:
+        for queue in step:
+            queue(stream)
+        if behind:
+            behind()
 
 
 class Arena:

@@ -83,8 +83,11 @@ class Context:
         self.use()
         self.facts = _facts(cupy, ordinal)
         self.pool: Any = cupy.cuda.MemoryPool()
-        self.ready: Ready[Any] = Ready(cupy.cuda.runtime.memGetInfo()[1] // READY_SHARE)
-        self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT)
+        share: int = cupy.cuda.runtime.memGetInfo()[1] // READY_SHARE
+        self.ready: Ready[Any] = Ready(share)
+        self.most_scratch = share // SLOTS
+        """Bytes that a slot may keep for what is recorded on its stream."""
+        self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT, self.pool.malloc)
         self.pinned = pinned
         self.copying = Copying(team)
         self.uses_host_addresses = bool(cupy.cuda.runtime.deviceGetAttribute(_HOST_ADDRESSES, ordinal))
@@ -200,15 +203,6 @@ class Context:
         with self._cupy.cuda.using_allocator(pool.malloc), stream:
             yield self._cupy
 
-    def new_pool(self) -> Any:
-        """One whose memory nobody else takes, from this GPU's. It is to be emptied."""
-        return self._cupy.cuda.MemoryPool(self.pool.malloc)
-
-    def empty(self, pool: Any) -> None:
-        """Give back what a pool has that nobody uses: it would keep that for ever, even when it is gone itself."""
-        with suppress(*self.errors), self._cupy.cuda.Device(self.ordinal):  # pools ask which one is the thread's
-            pool.free_all_blocks()
-
     def array(self, address: int, size: int, sizes: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:
         """The elements, `strides` bytes apart, that lie in `size` bytes at this address on the device, which stay its
         owner's."""
@@ -248,6 +242,7 @@ class Context:
         """Give back what no dispatch uses."""
         self.use()
         self.ready.clear()
+        self.slots.empty_idle()
         self.pool.free_all_blocks()
 
     @property

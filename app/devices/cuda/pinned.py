@@ -3,9 +3,8 @@
 import contextlib
 import logging
 import mmap
-import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,7 +80,8 @@ def room(size: int, tensors: int) -> int:
 class Slot:
     """A stream with as much memory on either side as a chunk of a dispatch takes. One thread uses it at a time."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, allocate: Callable[[int], Any]) -> None:
+        """`allocate` gives memory on the device, as CuPy's pools do."""
         import cupy  # noqa: PLC0415 - only with a GPU extra
 
         self.size = size
@@ -91,16 +91,28 @@ class Slot:
         self.host = _bytes_of(self._pinned, size)
         self.host_address: int = self._pinned.ptr
         self.address: int = self._device.ptr
+        self.scratch: Any = cupy.cuda.MemoryPool(allocate)
+        """What is recorded on this stream computes in, one recording after the other."""
+        self.generation = 0
+        """Of that memory. What was recorded over an earlier one is of no use any more."""
+
+    def empty(self) -> None:
+        """Give back the memory of `scratch`, on the current device."""
+        self.generation += 1
+        self.scratch.free_all_blocks()
 
 
 class Slots:
-    """At most `count` slots of `size` bytes, each made when it is first wanted and kept from then on."""
+    """At most `count` slots of `size` bytes, each made when it is first wanted and kept from then on. That which was
+    used last is taken first: the processor's caches have it, and what was recorded on its stream."""
 
-    def __init__(self, count: int, size: int) -> None:
+    def __init__(self, count: int, size: int, allocate: Callable[[int], Any]) -> None:
         self.count = count
         self.size = size
-        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._allocate = allocate
+        self._free: list[Slot] = []
+        self._waiting = 0
+        self._given_back = threading.Condition()
         self.made = 0
 
     @property
@@ -110,11 +122,11 @@ class Slots:
     @property
     def taken(self) -> int:
         """How many somebody has."""
-        return self.made - self._free.qsize()
+        return self.made - len(self._free)
 
     def take(self) -> "_Taken":
         """A slot; waits until one is free. Who holds one does not take another this way: two could wait for ever."""
-        return _Taken(self._free, self._free_slot() or self._new_slot() or self._free.get())
+        return _Taken(self, self._free_slot() or self._new_slot() or self._wait())
 
     @contextmanager
     def take_idle(self) -> Iterator[Slot | None]:
@@ -124,41 +136,67 @@ class Slots:
             yield slot
         finally:
             if slot:
-                self._free.put(slot)
+                self.give_back(slot)
+
+    def give_back(self, slot: Slot) -> None:
+        self._free.append(slot)
+        # In this order, as `_wait` counts first and looks then, so that one of the two sees the other.
+        if self._waiting:
+            with self._given_back:
+                self._given_back.notify()
+
+    def empty_idle(self) -> None:
+        """Give back what nobody computes in, on the current device."""
+        idle = []
+        while slot := self._free_slot():
+            slot.empty()
+            idle.append(slot)
+        for slot in reversed(idle):
+            self.give_back(slot)
 
     def _free_slot(self) -> Slot | None:
         try:
-            return self._free.get_nowait()
-        except queue.Empty:
+            return self._free.pop()
+        except IndexError:
             return None
 
     def _new_slot(self) -> Slot | None:
-        with self._lock:
+        with self._given_back:
             if self.made == self.count:
                 return None
             self.made += 1
         try:
-            return Slot(self.size)
+            return Slot(self.size, self._allocate)
         except BaseException:
-            with self._lock:
+            with self._given_back:
                 self.made -= 1
             raise
+
+    def _wait(self) -> Slot:
+        with self._given_back:
+            self._waiting += 1
+            try:
+                while not (slot := self._free_slot()):
+                    self._given_back.wait()
+                return slot
+            finally:
+                self._waiting -= 1
 
 
 class _Taken:
     """A slot, until it is given back. A context of its own, since one of `contextlib` takes a microsecond."""
 
-    __slots__ = ("_free", "_slot")
+    __slots__ = ("_slot", "_slots")
 
-    def __init__(self, free: "queue.SimpleQueue[Slot]", slot: Slot) -> None:
-        self._free = free
+    def __init__(self, slots: Slots, slot: Slot) -> None:
+        self._slots = slots
         self._slot = slot
 
     def __enter__(self) -> Slot:
         return self._slot
 
     def __exit__(self, *_: object) -> None:
-        self._free.put(self._slot)
+        self._slots.give_back(self._slot)
 
 
 def _runtime() -> Any:

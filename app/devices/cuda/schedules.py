@@ -37,8 +37,10 @@ class KeptTensors:
         self._lock = threading.Lock()
         self._memory: list[Any] | None = None
 
-    def addresses(self) -> list[int]:
-        """Where they are on the device."""
+    def upload(self) -> None:
+        """Bring them there. Not for who holds a slot."""
+        if self._memory is not None:
+            return
         with self._lock:
             if self._memory is None:
                 memory = [self._device.pool.malloc(tensor.nbytes) for tensor in self._tensors]
@@ -46,7 +48,11 @@ class KeptTensors:
                 pairs = [(host, each.ptr) for host, each in zip(hosts, memory, strict=True) if host.size]
                 move(self._device, pairs, lambda: False, inward=True)
                 self._memory = memory
-            return [each.ptr for each in self._memory]
+
+    def addresses(self) -> list[int]:
+        """Where they are on the device, once they are."""
+        assert self._memory is not None, "they are uploaded first"
+        return [each.ptr for each in self._memory]
 
 
 class CudaScheduleKernel:
@@ -90,13 +96,14 @@ class CudaScheduleKernel:
         dispatch = self._dispatch_small if self._is_small else self._dispatch_large
         made = outputs[: len(self._outputs)]  # without the scratch that the CPU is given
         with self.device.at_work(self.tensor_bytes, is_brief=self._is_brief):
+            self.upload()
             dispatch(inputs, made, cancelled)
         return self.device.ran
 
     def _dispatch_small(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> None:
-        with self._arena() as arena, self.device.slots.take() as slot:
+        with self.device.slots.take() as slot, self._arena(slot.address) as arena:
             if cancelled():
                 raise Cancelled
             started = perf_counter()
@@ -127,18 +134,23 @@ class CudaScheduleKernel:
         """All its work, with `copies` queued around it, until it is done."""
         try:
             with copies:
-                arena.work(slot.stream)
+                arena.work(slot)
         finally:
             slot.stream.synchronize()  # the memory is the GPU's until then
 
     @contextmanager
-    def _arena(self) -> Iterator[Arena]:
-        """One that nobody else uses meanwhile. One in which something failed is not used again."""
+    def _arena(self, place: int = 0) -> Iterator[Arena]:
+        """One that nobody else uses meanwhile, of those for a slot's address, or for any. One in which something failed
+        is not used again."""
         ready = self.device.ready
-        arena = ready.take(self._number) or self.new_arena()
+        arena = ready.take(self._number, place) or self.new_arena()
         yield arena
         if self._bytes <= READY_BYTES:
-            ready.put(self._number, arena)
+            ready.put(self._number, arena, place)
+
+    def upload(self) -> None:
+        """Bring what is kept to the device, unless it is there. To be done before all else."""
+        self._kept.upload()
 
     def new_arena(self) -> Arena:
         """One with all its work."""

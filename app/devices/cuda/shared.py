@@ -99,6 +99,7 @@ class ResidentKernel:
     def _dispatch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]) -> None:
         device = self._device
         with device.at_work(self._bytes, is_brief=self._took < BRIEF_SECONDS):
+            self._work.upload()
             places = _Places(device)
             try:
                 reads = places.of_inputs(inputs, self._reads, outputs, self._writes)
@@ -116,7 +117,7 @@ class ResidentKernel:
                     try:
                         for copy in places.before:
                             device.within(*copy, slot.stream)
-                        recording(slot.stream)
+                        recording(slot)
                         for copy in places.after:
                             device.within(*copy, slot.stream)
                     finally:

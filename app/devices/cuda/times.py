@@ -19,6 +19,7 @@ def step_seconds(kernel: CudaScheduleKernel, cancelled: Callable[[], bool]) -> l
     """
     device = kernel.device
     with device.at_work(kernel.tensor_bytes):
+        kernel.upload()
         arena = kernel.new_arena()
         with device.slots.take() as slot:
             try:

@@ -1,0 +1,117 @@
+"""Slots of a GPU: how many there are, who waits for one, and which one comes first."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.devices.cuda import pinned
+from app.devices.cuda.pinned import Slots
+
+
+class Given:
+    """A slot without a GPU."""
+
+    made = 0
+    fails = False
+
+    def __init__(self, size: int, allocate: Any) -> None:
+        if Given.fails:
+            raise MemoryError
+        Given.made += 1
+        self.number = Given.made
+        self.emptied = 0
+
+    def empty(self) -> None:
+        self.emptied += 1
+
+
+@pytest.fixture(autouse=True)
+def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinned, "Slot", Given)
+    monkeypatch.setattr(Given, "made", 0)
+
+
+def slots_of(count: int) -> Any:
+    return Slots(count, 256, lambda size: None)
+
+
+def test_the_slot_used_last_comes_first() -> None:
+    slots = slots_of(3)
+    with slots.take() as one:
+        with slots.take() as two, slots.take() as three:
+            assert (one.number, two.number, three.number, slots.taken) == (1, 2, 3, 3)
+        with slots.take() as again:
+            assert again is two
+    with slots.take() as again:
+        assert again is one
+    assert (slots.made, slots.taken, slots.pinned_bytes) == (3, 0, 768)
+
+
+def test_one_is_made_only_where_none_is_free() -> None:
+    slots = slots_of(3)
+    for _ in range(5):
+        with slots.take():
+            pass
+    assert slots.made == 1
+
+
+def test_who_finds_none_waits_for_one_that_is_given_back() -> None:
+    slots = slots_of(1)
+    taken, had = threading.Event(), []
+
+    def wait() -> None:
+        taken.wait()
+        with slots.take() as slot:
+            had.append(slot)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    with slots.take() as slot:
+        taken.set()
+        thread.join(0.1)
+        assert not had
+        with slots.take_idle() as idle:
+            assert idle is None
+    thread.join(10)
+    assert had == [slot]
+
+
+def test_many_threads_share_few_slots() -> None:
+    """No slot is had twice at a time, and nobody waits for ever."""
+    slots, held = slots_of(3), set()
+
+    def work(_: int) -> None:
+        for _ in range(300):
+            with slots.take() as slot:
+                assert slot not in held
+                held.add(slot)
+                held.remove(slot)
+
+    with ThreadPoolExecutor(12) as threads:
+        list(threads.map(work, range(12), timeout=60))
+    assert slots.made <= 3
+    assert slots.taken == 0
+
+
+def test_only_idle_slots_are_emptied() -> None:
+    slots = slots_of(3)
+    with slots.take() as one, slots.take() as two, slots.take() as three:
+        pass
+    with slots.take() as held:
+        assert held is one
+        slots.empty_idle()
+    assert (one.emptied, two.emptied, three.emptied) == (0, 1, 1)
+    with slots.take() as first, slots.take() as second:
+        assert (first, second) == (one, two)
+
+
+def test_what_cannot_be_made_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = slots_of(1)
+    monkeypatch.setattr(Given, "fails", True)
+    with pytest.raises(MemoryError), slots.take():
+        pass
+    monkeypatch.setattr(Given, "fails", False)
+    with slots.take() as slot:
+        assert slot.number == 1
