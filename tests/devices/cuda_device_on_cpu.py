@@ -165,7 +165,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.structures = Structures()
         self.pool: Any = Pool()
         self.ready = Ready(1 << 24)
-        self.most_scratch = 1 << 20
+        self.most_kept = 1 << 20
         self.slots: Any = Slots(self.log)
         self.pinned = PinnedMemory(0)
         self.copying = Copying(None)

@@ -180,8 +180,8 @@ def test_a_single_call_is_recorded_if_it_only_queues(
     assert on_cpu.pool.taken == 1
 
 
-def test_what_is_large_keeps_nothing(on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "READY_BYTES", 1 << 14)
+def test_what_is_large_keeps_nothing(on_cpu: CudaDeviceOnCpu) -> None:
+    on_cpu.most_kept = 1 << 14
     kernel = on_cpu.prepare(cumulative_sum(np.ones(5000, np.float32)))
     for _ in range(3):
         dispatch(kernel, np.ones(5000, np.float32))
@@ -254,7 +254,7 @@ def test_what_takes_much_scratch_is_not_recorded(on_cpu: CudaDeviceOnCpu, monkey
         return captured(queue, stream)
 
     monkeypatch.setattr(on_cpu, "captured", greedy)
-    on_cpu.most_scratch = 1 << 16
+    on_cpu.most_kept = 1 << 16
     for size, times in ((1 << 16, 1), ((1 << 16) + 1, 1)):
         taken.append(size)
         on_cpu.slots.empty_idle()

@@ -60,7 +60,7 @@ class Recording:
         steps = self._bind(slot.scratch)
         graph = self._device.captured(partial(_queue, steps), slot.stream)
         del steps
-        if slot.scratch.total_bytes() > self._device.most_scratch:
+        if slot.scratch.total_bytes() > self._device.most_kept:
             slot.empty()
             graph = None
         if graph is None:

@@ -85,8 +85,8 @@ class Context:
         self.pool: Any = cupy.cuda.MemoryPool()
         share: int = cupy.cuda.runtime.memGetInfo()[1] // READY_SHARE
         self.ready: Ready[Any] = Ready(share)
-        self.most_scratch = share // SLOTS
-        """Bytes that a slot may keep for what is recorded on its stream."""
+        self.most_kept = share // SLOTS
+        """Bytes that are kept for one dispatch at most, and for what the recordings of a slot compute in."""
         self.slots = Slots(SLOTS, staging_bytes // SLOTS // ALIGNMENT * ALIGNMENT, self.pool.malloc)
         self.pinned = pinned
         self.copying = Copying(team)

@@ -20,10 +20,6 @@ from app.graphs.schedule import InitializedGraph, Place, Room, Step
 from app.memory.buffers import Buffer
 from app.stages import staged
 
-READY_BYTES = 64 << 20
-"""How large an arena may be that is kept for the next dispatch: of a larger one the time goes into copies and kernels,
-not into setting it up."""
-
 BRIEF_SECONDS = 0.0002
 """What a thread that has other things to do waits for a dispatch: to hand it to another one takes half of that."""
 
@@ -145,7 +141,7 @@ class CudaScheduleKernel:
         ready = self.device.ready
         arena = ready.take(self._number, place) or self.new_arena()
         yield arena
-        if self._bytes <= READY_BYTES:
+        if self._bytes <= self.device.most_kept:
             ready.put(self._number, arena, place)
 
     def upload(self) -> None:
