@@ -41,11 +41,6 @@ Float = Annotated[
 ]
 
 
-def _in_float_range(value: float) -> float:
-    to_float(value)
-    return value
-
-
 def _float_or_infinity(value: float) -> float:
     if value in _INFINITIES:
         return value
@@ -56,19 +51,31 @@ def _float_or_infinity(value: float) -> float:
         raise PydanticCustomError("float_or_infinity", message, error.context) from None
 
 
+def _in_float_range(value: float) -> float:
+    _float_or_infinity(value)
+    return value
+
+
 def _not_nan(value: float) -> float:
     if math.isnan(value):
         raise PydanticCustomError("float_nan", "must be a number, which NaN is not", {"allowed": "a number"})
     return value
 
 
+FloatOrInfinity = Annotated[
+    float,
+    AfterValidator(_float_or_infinity),
+    Field(json_schema_extra={"format": "float", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
+]
+"""A FLOAT that becomes an element: a maximum is padded with an infinity, which JSON cannot say."""
 Bound = Annotated[
     float,
     AfterValidator(_in_float_range),
     Field(json_schema_extra={"format": "double", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
 ]
 """A FLOAT that becomes a number of the tensor's type: of an integer type without being rounded to float32 before, so
-that whole numbers of up to 53 bits are taken as they are given."""
+that whole numbers of up to 53 bits are taken as they are given. An infinity is no bound: WebNN's `clamp` has both where
+nobody gives one."""
 Uint = Annotated[int, Field(ge=0, le=UINT_MAX)]
 Uint64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
 Int = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]

@@ -476,7 +476,7 @@ def converted(parameter: Parameter, data_type: DataType) -> Parameter:
     if is_float(type_):
         return derived(parameter, type_, lambda number: rounded(number, data_type))
     least, most = integer_range(type_)
-    return derived(parameter, type_, lambda number: min(max(int(number), least), most))
+    return derived(parameter, type_, lambda number: int(min(max(number, least), most)))
 
 
 def derived(parameter: Parameter, type_: str, derive: Callable[[Number], Number]) -> Parameter:

@@ -61,7 +61,8 @@ def _refused(name: str, message: str, given: object, allowed: object) -> Validat
 class Fused(BaseModel):
     """Base of the fused activations: their attributes, all required. Tensors are those of the operator around it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # What is known of an activation is kept by its JSON, which has to say what bounds a CLIP has none of.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, ser_json_inf_nan="constants")
 
     activation: ClassVar[type[Operator]]
     since: ClassVar[FeatureLevel] = FeatureLevel.V1_0

@@ -13,6 +13,7 @@ from app.contract.scalars import (
     Bool,
     Bound,
     Float,
+    FloatOrInfinity,
     Int,
     Scalar,
     ScalarUnion,
@@ -36,6 +37,7 @@ class Fields(BaseModel):
     bool_: Bool = False
     float_: Float = 0
     bound: Bound = 0
+    element: FloatOrInfinity = 0
     size: Size2D | None = None
     union: ScalarUnion | None = None
     scalar: Scalar = 0
@@ -100,11 +102,14 @@ def test_floats_are_rounded_and_finite(sign: int) -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_bounds_are_in_the_same_range_and_not_rounded(sign: int) -> None:
-    for value in (16777217.0, 0.1, ROUNDED_TO_MAX):
+def test_bounds_are_in_the_same_range_or_infinite_and_not_rounded(sign: int) -> None:
+    for value in (16777217.0, 0.1, ROUNDED_TO_MAX, math.inf):
         assert taken("bound", sign * value) == sign * value
-    for value in (FLOAT_MAX + 2.0**103, math.inf, math.nan):
+    for value in (FLOAT_MAX + 2.0**103, math.nan):
         assert refused("bound", sign * value) == "/bound"
+        assert refused("element", sign * value) == "/element"
+    assert taken("element", sign * 0.1) == sign * 0.10000000149011612
+    assert taken("element", sign * math.inf) == sign * math.inf
 
 
 def test_sizes_are_not_0() -> None:

@@ -233,6 +233,8 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
     packed = client.post("/v1/graphs", content=msgpack.packb(document | {"onnx": data}), headers=MSGPACK)
     assert msgpack.unpackb(packed.content)["id"] == told["id"]
     client.delete(f"/v1/graphs/{told['id']}")
+    without_type = model("m (float[2] x) => (float[2] y) { y = Relu(x) }")
+    without_type.graph.output[0].ClearField("type")
     for query, content, pointer in (
         ("", data, "/sizes"),
         ("?sizes=x", data, "/sizes"),
@@ -242,11 +244,32 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
         ("?other=1", data, "/other"),
         ("?sizes=2x3&sizes=2x3", data, ""),
         ("", b"no model", "/onnx"),
+        ("", without_type.SerializeToString(), "/onnx"),
     ):
         error_at(pointer, client.post(f"/v1/graphs{query}", content=content, headers=octets))
     refused = client.post("/v1/graphs", content=unsupported().SerializeToString(), headers=octets)
     assert refused.status_code == 422
     assert [each["pointer"] for each in refused.json()["errors"]] == ["/onnx", "/onnx"]
+
+
+def test_outputs_of_what_is_kept_are_as_the_model_says(client: httpx.Client) -> None:
+    """Operators describe them otherwise: sums with the axes that are gone, products as one matrix, copies as bits."""
+    x, w = np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.eye(4, 3, dtype=np.float32)
+    made = model(
+        "m (float[2,3,4] x) => (float[2,4] sum, float[2,3,3] product, float[4,3,4] tiled)"
+        "{ sum = ReduceSum<keepdims=0>(x, axis) product = MatMul(x, w) tiled = Tile(x, twice) }",
+        axis=np.array([1]),
+        w=w,
+        twice=np.array([2, 1, 1]),
+    )
+    octets = {"content-type": "application/octet-stream"}
+    told = client.post("/v1/graphs", content=made.SerializeToString(), headers=octets).raise_for_status().json()
+    answer = dispatch(client, told["id"], x=x)
+    for name, wanted in {"sum": x.sum(1), "product": x @ w, "tiled": np.tile(x, (2, 1, 1))}.items():
+        described = told["outputs"][name]
+        assert (described["DataType"], described["Sizes"]) == ("FLOAT32", list(wanted.shape)), name
+        np.testing.assert_array_equal(result(answer, name), wanted)
+    client.delete(f"/v1/graphs/{told['id']}")
 
 
 def test_several_workers_have_the_same_models(start_server: ServerFactory, tmp_path: Path) -> None:

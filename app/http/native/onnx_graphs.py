@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl
 
 from app.contract.validation import validate
-from app.contract.violations import ContractError, Hresult, Path, Violation, refused
+from app.contract.violations import ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import PART, GraphKeepRequest, OnnxKeepRequest, OnnxQuery
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
@@ -77,12 +77,12 @@ def keep_onnx(
 
 def _imported(data: Buffer, stated: Stated, pause: Callable[[], None]) -> Imported:
     """Raises NotSupported, ContractError, Cancelled."""
-    path: Path = ("onnx",)
     try:
         arrays: dict[str, Array] = {}
         model = read_model(data, arrays=arrays)
-        path = ("sizes",)
         sizes: Mapping[str, Sizes] = stated.of(signature(model))
-        return import_model(model, sizes, arrays=arrays, pause=pause)
-    except (Unreadable, WrongSizes) as error:
-        raise refused(path, str(error), None) from None
+        return import_model(model, sizes, arrays=arrays, pause=pause, is_described=True)
+    except Unreadable as error:
+        raise refused(("onnx",), str(error), None) from None
+    except WrongSizes as error:
+        raise refused(("sizes",), str(error), None) from None

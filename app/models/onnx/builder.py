@@ -54,6 +54,7 @@ class Builder:
         self._known: dict[tuple[DataType, Sizes, bytes], View] = {}
         self._seen: dict[tuple[int, DataType], tuple[Array, View]] = {}
         self._bytes: dict[Source, int] = {}
+        self._described_as: dict[Source, dict[str, Any]] = {}
         self._label = ""
         self.booleans: set[Source] = set()
         """What is ONNX's bool. Mappings need not look after it."""
@@ -136,13 +137,13 @@ class Builder:
         made: dict[str, View] = {}
         for field, (data_type, sizes) in _each(outputs, tuple):
             made[field] = self._made(View.packed(NodeOutput(node, field), data_type, sizes))
+        described = {field: self._described(view, rank) for field, view in made.items()}
         for field, stated in outputs.items():
-            if stated is None:
-                continue
             if field in made:
-                desc[field] = self._described(made[field], rank)
-            else:
-                desc[field] = [self._described(made[element_name(field, i)], rank) for i in range(len(stated))]
+                desc[field] = described[field]
+            elif stated is not None:
+                desc[field] = [described[element_name(field, i)] for i in range(len(stated))]
+        self._described_as |= {view.source: described[field] for field, view in made.items()}
         self._writes[node] = made
         return made
 
@@ -166,11 +167,17 @@ class Builder:
         made: Array = np.frombuffer(self._constants[source.node], np.float32, view.elements).reshape(view.sizes)
         return made
 
-    def output(self, name: str, view: View) -> None:
-        """An output of the graph, packed: what is not, or is no operator's own output, is copied by IDENTITY. Raises
-        Unsupported."""
+    def output(self, name: str, view: View, is_described: bool) -> None:
+        """An output of the graph, packed: what is not, or is no operator's own output, is copied by IDENTITY. So is, if
+        it `is_described` for clients, what its operator describes with other sizes or another type; but for 4-bit
+        types, which IDENTITY does not take. Raises Unsupported."""
         source = view.source
-        if not view.is_packed or not isinstance(source, NodeOutput) or not self._is_whole(view):
+        if (
+            not view.is_packed
+            or not isinstance(source, NodeOutput)
+            or not self._is_whole(view)
+            or (is_described and view.data_type.bits >= 8 and self._described_as[source] != self._described(view, 1))
+        ):
             source = self.operator("ELEMENT_WISE_IDENTITY", {"InputTensor": view})["OutputTensor"].source
         assert isinstance(source, NodeOutput)
         self._outputs[name] = source

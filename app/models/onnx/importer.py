@@ -99,13 +99,16 @@ def import_model(
     known: Mapping[str, Array] | None = None,
     arrays: Mapping[str, Array] | None = None,
     pause: Callable[[], None] | None = None,
+    is_described: bool = False,
 ) -> Imported:
     """A graph for inputs of these `sizes`, by name; of those that are not free they may be left out. Inputs that are
-    `known` are constants. `arrays` are those initializers that are not in `model` any more (`detached`).
+    `known` are constants. `arrays` are those initializers that are not in `model` any more (`detached`). If
+    `is_described`, the graph's outputs have the model's sizes and types in their descriptors as well: operators say
+    [2, 1] where a sum over an axis that is not kept is [2].
 
     `pause` is called again and again, and may raise what ends it. Raises NotSupported, WrongSizes, Unreadable.
     """
-    return _Importer(model, arrays or {}, pause).imported(sizes, known or {})
+    return _Importer(model, arrays or {}, pause).imported(sizes, known or {}, is_described)
 
 
 def never_supported(
@@ -165,7 +168,7 @@ class _Importer:
         self._pause = pause
         self._prefix = ""
 
-    def imported(self, sizes: Mapping[str, Sequence[int]], known: Mapping[str, Array]) -> Imported:
+    def imported(self, sizes: Mapping[str, Sequence[int]], known: Mapping[str, Array], is_described: bool) -> Imported:
         ports = signature(self._model)
         inputs = {name: _sized(port, sizes.get(name)) for name, port in ports.inputs.items() if name not in known}
         for name in sizes.keys() - ports.inputs.keys():
@@ -190,7 +193,7 @@ class _Importer:
                 if isinstance(value, Listed):
                     raise Unsupported("it is a sequence")
                 view = value if isinstance(value, View) else self.build.constant(value)
-                self.build.output(name, view)
+                self.build.output(name, view, is_described)
             except Unsupported as error:
                 raise NotSupported(
                     [UnsupportedNode(name, "output", opsets_of(self._model).get("", 0), str(error))]

@@ -202,8 +202,10 @@ def _port(info: "ValueInfoProto") -> Port:
     from onnx import helper  # noqa: PLC0415
 
     kind = info.type.WhichOneof("value")
+    if kind is None:
+        raise Unreadable(f"{info.name} has no type; inputs and outputs of a model have one.")
     if kind != "tensor_type":
-        raise Unreadable(f"{info.name} is {(kind or 'nothing').removesuffix('_type')}, where only tensors are taken.")
+        raise Unreadable(f"{info.name} is {kind.removesuffix('_type')}, where only tensors are taken.")
     tensor = info.type.tensor_type
     try:
         type_ = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name

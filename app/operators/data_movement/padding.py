@@ -10,7 +10,7 @@ from pydantic import Field
 
 from app.contract import constants
 from app.contract.constants import FeatureLevel, PaddingMode
-from app.contract.scalars import Float, Scalar, scalar_value
+from app.contract.scalars import FloatOrInfinity, Scalar, scalar_value
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
@@ -51,7 +51,9 @@ class Padding(_Padded):
     InputTensor: InputTensorDesc
     OutputTensor: OutputTensorDesc = None
     PaddingMode: Annotated[constants.PaddingMode, Field(description="What is added.", examples=["CONSTANT"])]
-    PaddingValue: Float = Field(description="What CONSTANT adds, converted to the tensor's type.", examples=[9.0])
+    PaddingValue: FloatOrInfinity = Field(
+        description="What CONSTANT adds, converted to the tensor's type.", examples=[9.0]
+    )
     DimensionCount: Count = None
     StartPadding: Uints = Field(description="Elements before the tensor, along each dimension.")
     EndPadding: Uints = Field(description="Elements behind the tensor, along each dimension.")

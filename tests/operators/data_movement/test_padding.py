@@ -83,6 +83,10 @@ def test_one_element_is_reflected_as_itself() -> None:
         ("FLOAT16", -0.0, -0.0),
         ("FLOAT32", 0.1, 0.1),
         ("FLOAT64", 0.1, float(np.float32(0.1))),
+        ("FLOAT32", -np.inf, -np.inf),
+        ("FLOAT64", np.inf, np.inf),
+        ("INT16", -np.inf, -(1 << 15)),
+        ("UINT64", np.inf, 2**64 - 1),
     ],
 )
 def test_the_value_is_converted(data_type: str, value: float, expected: float) -> None:

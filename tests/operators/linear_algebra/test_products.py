@@ -163,6 +163,15 @@ def test_clip_as_a_part(scale_bias: dict[str, float] | None) -> None:
     np.testing.assert_array_equal(made, np.clip(a * 2 + 1 if scale_bias else a, -2, 1.5))
 
 
+@pytest.mark.parametrize("rows", [6, 600])
+def test_clip_without_a_bound_as_a_part(rows: int) -> None:
+    a = np.arange(-3, rows - 3, dtype="f4").reshape(rows, 1)
+    for least, most in ((-np.inf, 1.5), (-2, np.inf)):
+        fused = {"Type": "ELEMENT_WISE_CLIP", "Min": least, "Max": most}
+        made = run(PLAIN | {"FusedActivation": fused}, {"ATensor": a, "BTensor": np.ones((1, 1), "f4")})["OutputTensor"]
+        np.testing.assert_array_equal(made, np.clip(a, least, most))
+
+
 def desc(*sizes: int) -> dict[str, Any]:
     return {"DataType": "FLOAT32", "Sizes": list(sizes)}
 

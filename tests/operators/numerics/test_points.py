@@ -192,6 +192,19 @@ def test_bounds_that_are_infinities_are_none(device: Device, dtype: str) -> None
     bounds = {"MinMaxDataType": f"FLOAT{x.itemsize * 8}", "Min": -np.inf, "Max": 0.5}
     check(evaluate(device, E + "CLIP1", bounds, x), [-np.inf, -1, 0.5, 0.5])
     check(evaluate(device, E + "CLIP_GRAD1", bounds, x, gradient), [0.0, 3, 0.0, 0.0])
+    of_float = {"Min": -np.inf, "Max": 0.5}
+    check(evaluate(device, E + "CLIP", of_float, x), [-np.inf, -1, 0.5, 0.5])
+    check(evaluate(device, E + "CLIP_GRAD", of_float, x, gradient), [0.0, 3, 0.0, 0.0])
+    check(evaluate(device, E + "THRESHOLD", {"Min": -np.inf}, x), x.tolist())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+def test_infinite_bounds_of_integers_are_the_ends_of_their_range(device: Device, dtype: str) -> None:
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = np.array([least, 1, 2, most], dtype)
+    check(evaluate(device, E + "CLIP", {"Min": -np.inf, "Max": np.inf}, x), [least, 1, 2, most])
+    check(evaluate(device, E + "CLIP", {"Min": 2, "Max": np.inf}, x), [2, 2, 2, most])
+    check(evaluate(device, E + "CLIP", {"Min": -np.inf, "Max": -np.inf}, x), [least] * 4)
 
 
 # ADD1
