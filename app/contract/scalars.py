@@ -17,6 +17,9 @@ DOUBLE_MAX = sys.float_info.max
 _FLOAT = struct.Struct("<f")
 _INFINITIES = (math.inf, -math.inf)
 
+INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
+"""What JSON has no number for, as strings."""
+
 
 def to_float(value: float) -> float:
     """`value` rounded to a finite float32, to nearest even. Raises PydanticCustomError if there is none."""
@@ -46,9 +49,16 @@ def _in_float_range(value: float) -> float:
     return value
 
 
+def _not_nan(value: float) -> float:
+    if value != value:  # of an integer, too, which may be beyond double precision
+        raise PydanticCustomError("float_nan", "must be a number, which NaN is not", {"allowed": "a number"})
+    return value
+
+
 def _float_or_infinity(value: float) -> float:
     if value in _INFINITIES:
         return value
+    _not_nan(value)
     try:
         return to_float(value)
     except PydanticCustomError as error:
@@ -56,10 +66,13 @@ def _float_or_infinity(value: float) -> float:
         raise PydanticCustomError("float_or_infinity", message, error.context) from None
 
 
-def _not_nan(value: float) -> float:
-    if math.isnan(value):
-        raise PydanticCustomError("float_nan", "must be a number, which NaN is not", {"allowed": "a number"})
-    return value
+def _infinity(value: object) -> object:
+    """The infinity that a string spells, as in tensor data; anything else as it is."""
+    return INFINITIES.get(value, value) if isinstance(value, str) else value
+
+
+# Generators make no class of "a number or one of two strings", so the document asks for a number.
+_Spelled = BeforeValidator(_infinity, json_schema_input_type=float)
 
 
 Bound = Annotated[
@@ -98,13 +111,16 @@ class Size2D(BaseModel):
 class ScalarUnion(BaseModel):
     """DML_SCALAR_UNION: a number in the member of its type, all others absent. FLOAT16 is UInt16, by its bits.
 
-    Infinities are numbers here, unlike in a FLOAT: they are what a maximum is padded with, and no bound.
+    Infinities are numbers here, unlike in a FLOAT: they are what a maximum is padded with, and no bound. JSON spells
+    them "Infinity" and "-Infinity".
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    Float64: Annotated[float, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
-    Float32: Annotated[float, AfterValidator(_float_or_infinity)] | None = Field(None, description="Of FLOAT32.")
+    Float64: Annotated[float, _Spelled, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
+    Float32: Annotated[float, _Spelled, AfterValidator(_float_or_infinity)] | None = Field(
+        None, description="Of FLOAT32."
+    )
     Int64: int | None = Field(None, ge=-(2**63), le=2**63 - 1, description="Of INT64.")
     Int32: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Of INT32.")
     Int16: int | None = Field(None, ge=-(2**15), le=2**15 - 1, description="Of INT16.")
@@ -143,11 +159,13 @@ _MEMBERS = {
 def _form(value: Any) -> Literal["number", "union"] | None:
     if isinstance(value, dict | ScalarUnion):
         return "union"
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "number" if is_number or (isinstance(value, str) and value in INFINITIES) else None
 
 
 Scalar: TypeAlias = Annotated[
-    Annotated[int | float, Tag("number"), WithJsonSchema({"type": "number"})] | Annotated[ScalarUnion, Tag("union")],
+    Annotated[int | float, _Spelled, Tag("number"), WithJsonSchema({"type": "number"})]
+    | Annotated[ScalarUnion, Tag("union")],
     Discriminator(
         _form,
         custom_error_type="scalar",

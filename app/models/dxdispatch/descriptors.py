@@ -115,6 +115,10 @@ class _Reading:
             return {name: each for name, each in value.items() if name in models[0].model_fields}
         if annotation is bool and not isinstance(value, bool):
             self._say(path, f"{path[-1]} must be true or false.", abbreviate(value), "true or false")
+        if ScalarUnion in models and isinstance(value, str):  # an infinity, in requests
+            self._say(
+                path, f"{path[-1]} must be a number; DxDispatch has no strings for it.", abbreviate(value), "a number"
+            )
         return value
 
     def _tensor(self, value: Any, path: Path) -> Any:
