@@ -32,6 +32,7 @@ from app.codecs.structure import (
     too_deep,
     too_long,
 )
+from app.contract.scalars import INFINITIES
 from app.contract.tensors import TensorDesc, tensor_name
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, Path, refused
@@ -433,8 +434,9 @@ def _restore(value: Any, texts: Callable[[str], Any], depth: int) -> Any:
 
 
 def _no_constants(name: str) -> None:
+    places = "tensor data, and for a bound or an element" if name in INFINITIES else "tensor data"
     raise Unreadable(
-        f'The body is not JSON: {name} is no JSON number; as a string, "{name}", it may stand for one in tensor data.'
+        f'The body is not JSON: {name} is no JSON number; as a string, "{name}", it may stand for one in {places}.'
     )
 
 

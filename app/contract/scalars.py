@@ -5,7 +5,17 @@ import struct
 import sys
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from app.contract.constants import DataType
@@ -15,7 +25,8 @@ FLOAT_MAX = 3.4028234663852886e38
 DOUBLE_MAX = sys.float_info.max
 
 _FLOAT = struct.Struct("<f")
-_INFINITIES = (math.inf, -math.inf)
+INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
+"""What JSON has no number for, as strings."""
 
 
 def to_float(value: float) -> float:
@@ -41,9 +52,16 @@ Float = Annotated[
 ]
 
 
+def _not_nan(value: float) -> float:
+    if value != value:  # of an integer, too, which may be beyond double precision
+        raise PydanticCustomError("float_nan", "must be a number, which NaN is not", {"allowed": "a number"})
+    return value
+
+
 def _float_or_infinity(value: float) -> float:
-    if value in _INFINITIES:
+    if value in INFINITIES.values():
         return value
+    _not_nan(value)
     try:
         return to_float(value)
     except PydanticCustomError as error:
@@ -56,20 +74,31 @@ def _in_float_range(value: float) -> float:
     return value
 
 
-def _not_nan(value: float) -> float:
-    if math.isnan(value):
-        raise PydanticCustomError("float_nan", "must be a number, which NaN is not", {"allowed": "a number"})
-    return value
+def _infinity(value: object) -> object:
+    """The infinity that a string spells, as in tensor data; anything else as it is."""
+    return INFINITIES.get(value, value) if isinstance(value, str) else value
 
+
+def _spelled(value: float) -> float | str:
+    return next((name for name, infinity in INFINITIES.items() if value == infinity), value)
+
+
+# Generators make no class of "a number or one of two strings", so the document asks for a number.
+_READ = BeforeValidator(_infinity, json_schema_input_type=float)
+_WRITTEN = PlainSerializer(_spelled)
 
 FloatOrInfinity = Annotated[
     float,
+    _READ,
+    _WRITTEN,
     AfterValidator(_float_or_infinity),
     Field(json_schema_extra={"format": "float", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
 ]
-"""A FLOAT that becomes an element: a maximum is padded with an infinity, which JSON cannot say."""
+"""A FLOAT that becomes an element: a maximum is padded with an infinity, which JSON has as a string."""
 Bound = Annotated[
     float,
+    _READ,
+    _WRITTEN,
     AfterValidator(_in_float_range),
     Field(json_schema_extra={"format": "double", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
 ]
@@ -105,13 +134,16 @@ class Size2D(BaseModel):
 class ScalarUnion(BaseModel):
     """DML_SCALAR_UNION: a number in the member of its type, all others absent. FLOAT16 is UInt16, by its bits.
 
-    Infinities are numbers here, unlike in a FLOAT: they are what a maximum is padded with, and no bound.
+    Infinities are numbers here: they are what a maximum is padded with, and no bound. JSON spells them "Infinity" and
+    "-Infinity".
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    Float64: Annotated[float, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
-    Float32: Annotated[float, AfterValidator(_float_or_infinity)] | None = Field(None, description="Of FLOAT32.")
+    Float64: Annotated[float, _READ, _WRITTEN, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
+    Float32: Annotated[float, _READ, _WRITTEN, AfterValidator(_float_or_infinity)] | None = Field(
+        None, description="Of FLOAT32."
+    )
     Int64: int | None = Field(None, ge=-(2**63), le=2**63 - 1, description="Of INT64.")
     Int32: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Of INT32.")
     Int16: int | None = Field(None, ge=-(2**15), le=2**15 - 1, description="Of INT16.")
@@ -150,11 +182,13 @@ _MEMBERS = {
 def _form(value: Any) -> Literal["number", "union"] | None:
     if isinstance(value, dict | ScalarUnion):
         return "union"
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "number" if is_number or (isinstance(value, str) and value in INFINITIES) else None
 
 
 Scalar: TypeAlias = Annotated[
-    Annotated[int | float, Tag("number"), WithJsonSchema({"type": "number"})] | Annotated[ScalarUnion, Tag("union")],
+    Annotated[int | float, _READ, _WRITTEN, Tag("number"), WithJsonSchema({"type": "number"})]
+    | Annotated[ScalarUnion, Tag("union")],
     Discriminator(
         _form,
         custom_error_type="scalar",
@@ -169,7 +203,7 @@ def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int 
     """`scalar` as a number of `data_type`. Raises ValueError with what is wrong, to follow the field's name."""
     value = scalar.value(data_type) if isinstance(scalar, ScalarUnion) else scalar
     if data_type is DataType.FLOAT64:
-        if not (-DOUBLE_MAX <= value <= DOUBLE_MAX or value in _INFINITIES):
+        if not (-DOUBLE_MAX <= value <= DOUBLE_MAX or value in INFINITIES.values()):
             raise ValueError("must be a number within the range of FLOAT64")
         return float(value)
     if data_type.value.startswith("FLOAT"):

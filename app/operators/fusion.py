@@ -61,8 +61,7 @@ def _refused(name: str, message: str, given: object, allowed: object) -> Validat
 class Fused(BaseModel):
     """Base of the fused activations: their attributes, all required. Tensors are those of the operator around it."""
 
-    # What is known of an activation is kept by its JSON, which has to say what bounds a CLIP has none of.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     activation: ClassVar[type[Operator]]
     since: ClassVar[FeatureLevel] = FeatureLevel.V1_0
@@ -88,8 +87,8 @@ class Fused(BaseModel):
         return made
 
     def violations(self, level: FeatureLevel, tensor: TensorDesc | None = None) -> Iterator[Violation]:
-        """What is wrong with it on a device of `level`, where it is applied to `tensor`; None if that makes no
-        difference, as with those in FUSABLE."""
+        """What is wrong with it on a device of `level`, where it is applied to `tensor`, the OutputTensor of the
+        operator around it; None if that makes no difference, as with those in FUSABLE."""
         if self.activation.support.at(level) is None:
             yield self.activation.missing(level)
         elif level < self.since:
@@ -102,7 +101,7 @@ class Fused(BaseModel):
             )
         whole = self.over(tensor)
         yield from count_violations(whole)
-        yield from whole.rules(level)
+        yield from whole.group_violations("OutputTensor") if isinstance(whole, softmax.OfGroups) else whole.rules(level)
 
     def axes(self, rank: int) -> tuple[int, ...]:
         """Dimensions that its reductions go over in a tensor of `rank` dimensions; none if it has no reductions."""

@@ -144,8 +144,11 @@ def test_scalars_of_float_types(sign: int) -> None:
     for value in (10**400, math.nan):
         with pytest.raises(ValueError, match="within the range of FLOAT64"):
             scalar_value(sign * value, DataType.FLOAT64)
-        with pytest.raises(ValueError, match=r"within the range of FLOAT \(float32\), or an infinity"):
-            scalar_value(sign * value, DataType.FLOAT32)
+    with pytest.raises(ValueError, match=r"within the range of FLOAT \(float32\), or an infinity"):
+        scalar_value(sign * 10**400, DataType.FLOAT32)
+    for nan in (math.nan, ScalarUnion(UInt16=0x7E00)):
+        with pytest.raises(ValueError, match="must be a number, which NaN is not"):
+            scalar_value(nan, DataType.FLOAT16)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -157,6 +160,19 @@ def test_unions_hold_infinities_but_not_nan(sign: int) -> None:
     bits = ScalarUnion(UInt16=0x7C00 if sign > 0 else 0xFC00)
     assert scalar_value(bits, DataType.FLOAT16) == infinity
     assert refused("scalar", {"Float32": sign * (FLOAT_MAX + 2.0**103)}) == "/scalar/Float32"
+
+
+def test_infinities_of_scalars_have_the_names_that_tensor_data_have() -> None:
+    for name, infinity in (("Infinity", math.inf), ("-Infinity", -math.inf)):
+        assert taken("scalar", name) == infinity
+        assert taken("scalar", {"Float32": name}) == ScalarUnion(Float32=infinity)
+        assert taken("scalar", {"Float64": name}) == ScalarUnion(Float64=infinity)
+        assert taken("bound", name) == infinity
+        assert refused("float_", name) == "/float_"
+        assert refused("scalar", {"Int8": name}) == "/scalar/Int8"
+    for value in ("NaN", "+Infinity", "inf", "infinity"):
+        assert refused("scalar", value) == "/scalar"
+        assert refused("scalar", {"Float32": value}) == "/scalar/Float32"
 
 
 def test_a_union_holds_the_member_of_its_type_alone() -> None:

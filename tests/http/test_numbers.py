@@ -81,6 +81,17 @@ def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
     assert "takes whole numbers" in error_at("/inputs/InputTensor", whole)["message"]
 
 
+def test_infinities_of_scalars_are_strings_as_well(client: httpx.Client) -> None:
+    padding: dict[str, Any] = {"Type": "PADDING1", "PaddingMode": "CONSTANT", "PaddingValueDataType": "FLOAT32"}
+    padding |= {"StartPadding": [1], "EndPadding": [0]}
+    for name in ("Infinity", "-Infinity"):
+        made = output(dispatch(client, padding | {"PaddingValue": name}, {"InputTensor": [1]}))
+        assert made["data"] == [name, 1]
+    body = json.dumps({"operator": padding | {"PaddingValue": -math.inf}, "inputs": {"InputTensor": [1]}})
+    problem = refusal_of(client.post("/v1/dispatch", content=body, headers=JSON), 400)
+    assert 'as a string, "-Infinity", it may stand for one in tensor data, and for a bound or an element' in problem["detail"]
+
+
 @pytest.mark.parametrize(
     ("data_type", "values", "given", "message"),
     [

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 
-from app.contract.scalars import ScalarUnion, Size2D
+from app.contract.scalars import INFINITIES, ScalarUnion, Size2D
 from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Path, Violation, refused
@@ -115,6 +115,10 @@ class _Reading:
             return {name: each for name, each in value.items() if name in models[0].model_fields}
         if annotation is bool and not isinstance(value, bool):
             self._say(path, f"{path[-1]} must be true or false.", abbreviate(value), "true or false")
+        if isinstance(value, str) and value in INFINITIES:  # numbers, in requests
+            self._say(
+                path, f"{path[-1]} must be a number; DxDispatch has no strings for it.", abbreviate(value), "a number"
+            )
         return value
 
     def _tensor(self, value: Any, path: Path) -> Any:

@@ -31,20 +31,32 @@ from app.operators.operator import Count
 from app.operators.parameters import Parameters
 
 
-class OfRows(Unary):
-    """Groups are the rows of a matrix: the last dimension of at most two that are not 1."""
+class OfGroups(Unary):
+    """Base of those whose groups depend on the sizes of the tensor."""
 
     in_place = ()
+
+    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+        yield from self.group_violations("InputTensor")
+
+    def group_violations(self, tensor: str) -> Iterator[Violation]:
+        """What is wrong with the groups. A request has the tensor as `tensor`: of an activation that is fused, that is
+        a tensor of the operator around it."""
+        raise NotImplementedError
+
+
+class OfRows(OfGroups):
+    """Groups are the rows of a matrix: the last dimension of at most two that are not 1."""
 
     def axes(self) -> tuple[int, ...]:
         return (self.InputTensor.rank - 1,)
 
-    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
+    def group_violations(self, tensor: str) -> Iterator[Violation]:
         sizes = self.InputTensor.Sizes
         if any(size != 1 for size in sizes[:-2]):
             yield Violation(
-                ("InputTensor", "Sizes"),
-                f"Sizes of InputTensor is {sizes}; all but the last two dimensions must be 1, since "
+                (tensor, "Sizes"),
+                f"Sizes of {tensor} is {sizes}; all but the last two dimensions must be 1, since "
                 f"{self.short_name()} is for matrices, and {self.short_name()}1 for other axes.",
                 sizes,
                 [1] * (len(sizes) - 2) + sizes[-2:],
@@ -62,13 +74,13 @@ AxisList = Annotated[
 ]
 
 
-def axes_violations(axes: Sequence[int], rank: int) -> Iterator[Violation]:
-    """What is wrong with the attribute Axes of an operator whose InputTensor has `rank` dimensions."""
+def axes_violations(axes: Sequence[int], rank: int, tensor: str = "InputTensor") -> Iterator[Violation]:
+    """What is wrong with the attribute Axes of an operator whose `tensor` has `rank` dimensions."""
     for place, axis in enumerate(axes):
         if axis >= rank:
             yield Violation(
                 ("Axes", place),
-                f"Axes[{place}] is {axis} but InputTensor has {rank} dimensions; it must be at most {rank - 1}.",
+                f"Axes[{place}] is {axis} but {tensor} has {rank} dimensions; it must be at most {rank - 1}.",
                 axis,
                 f"<= {rank - 1}",
             )
@@ -78,20 +90,19 @@ def axes_violations(axes: Sequence[int], rank: int) -> Iterator[Violation]:
             )
 
 
-class OfAxes(Unary):
+class OfAxes(OfGroups):
     """Groups are the elements that differ only along the dimensions in Axes."""
 
     AxisCount: Count = Field(None, description="Number of axes; if given, the length of Axes.")
     Axes: AxisList
 
-    in_place = ()
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"AxisCount": ("Axes",)}
 
     def axes(self) -> tuple[int, ...]:
         return tuple(self.Axes)
 
-    def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        yield from axes_violations(self.Axes, self.InputTensor.rank)
+    def group_violations(self, tensor: str) -> Iterator[Violation]:
+        yield from axes_violations(self.Axes, self.InputTensor.rank, tensor)
 
 
 AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."

@@ -77,7 +77,8 @@ class Gemm(Ended):
         yield from found
         if self.FusedActivation and not found:
             output = self.OutputTensor or self.implied("OutputTensor", level)
-            yield from (each.below("FusedActivation") for each in self.FusedActivation.violations(level, output))
+            for each in self.FusedActivation.violations(level, output):
+                yield each if each.path[0] == "OutputTensor" else each.below("FusedActivation")
 
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         made = self._product(xp, inputs, rounded=not self._is_ended(), into=into["OutputTensor"] if into else None)

@@ -174,6 +174,7 @@ def test_what_is_owned_is_bound_at_initialization_and_only_there(client: httpx.C
         ("ELEMENT_WISE_IDENTITY", {"ScaleBias": {"Scale": 1}}, "ScaleBias/Bias"),
         ("ELEMENT_WISE_IDENTITY", {"ScaleBias": None}, "ScaleBias"),
         ("ELEMENT_WISE_CLIP1", {"MinMaxDataType": "FLOAT32", "Min": {"UInt8": 1}, "Max": 2}, "Min"),
+        ("ELEMENT_WISE_CLIP1", {"MinMaxDataType": "FLOAT32", "Min": "-Infinity", "Max": 2}, "Min"),
         ("ELEMENT_WISE_ROUND", {"RoundingMode": "UP"}, "RoundingMode"),
         ("ACTIVATION_SOFTMAX1", {"Axes": [0]}, "AxisCount"),
         ("ACTIVATION_SOFTMAX1", {"AxisCount": 2, "Axes": [0]}, "AxisCount"),
