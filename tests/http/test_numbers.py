@@ -152,6 +152,12 @@ def test_4_bits(client: httpx.Client) -> None:
     inputs = {"InputTensor": [-8, 7, 1], "QuantizationTensors": [[0.5]]}
     assert output(dispatch(client, operator, inputs))["data"] == [-4, 3.5, 0.5]
     error_at("/inputs/InputTensor", dispatch(client, operator, inputs | {"InputTensor": [8, 0, 0]}))
+    strided = operator | {"InputTensor": {"DataType": "INT4", "Sizes": [3], "Strides": [2]}}
+    inputs["InputTensor"] = [-8, 0, 7, 0, 1]  # five, the last of which has half a byte to itself
+    assert output(dispatch(client, strided, inputs))["data"] == [-4, 3.5, 0.5]
+    quantize = {"Type": "QUANTIZE", "OutputTensor": strided["InputTensor"], "InputTensor": {"Sizes": [3]}}
+    inputs["InputTensor"] = [-4, 3.5, 0.5]
+    assert output(dispatch(client, operator | quantize, inputs))["data"] == [-8, 0, 7, 0, 1]
 
 
 @pytest.mark.parametrize(
