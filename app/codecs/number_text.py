@@ -12,6 +12,7 @@ import orjson
 
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
+from app.contract.scalars import INFINITIES
 from app.contract.suggestions import did_you_mean
 from app.contract.violations import ContractError, Path, refused
 from app.memory.accounts import MemoryShare
@@ -21,7 +22,7 @@ from app.memory.buffers import Buffer
 BLOCK = 1 << 16
 """Bytes of text that are looked at, or read, at a time."""
 
-SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+SPECIAL = {"NaN": math.nan} | INFINITIES
 """What JSON has no number for, as strings."""
 
 NUMBER = b"+-.0123456789Ee"

@@ -5,7 +5,17 @@ import struct
 import sys
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from app.contract.constants import DataType
@@ -14,8 +24,10 @@ UINT_MAX = 2**32 - 1
 FLOAT_MAX = 3.4028234663852886e38
 DOUBLE_MAX = sys.float_info.max
 
+INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
+"""As they are written where there are no numbers for them, as in JSON."""
+
 _FLOAT = struct.Struct("<f")
-_INFINITIES = (math.inf, -math.inf)
 
 
 def to_float(value: float) -> float:
@@ -47,7 +59,7 @@ def _in_float_range(value: float) -> float:
 
 
 def _float_or_infinity(value: float) -> float:
-    if value in _INFINITIES:
+    if value in INFINITIES.values():
         return value
     try:
         return to_float(value)
@@ -61,6 +73,18 @@ def _not_nan(value: float) -> float:
         raise PydanticCustomError("float_nan", "must be a number, which NaN is not", {"allowed": "a number"})
     return value
 
+
+def _read(value: object) -> object:
+    """An infinity that is written as a string is the number."""
+    return INFINITIES.get(value, value) if isinstance(value, str) else value
+
+
+def _written(value: float) -> float | str:
+    return next((name for name, infinity in INFINITIES.items() if value == infinity), value)
+
+
+_READ = BeforeValidator(_read, json_schema_input_type=float)
+_WRITTEN = PlainSerializer(_written)
 
 Bound = Annotated[
     float,
@@ -98,13 +122,16 @@ class Size2D(BaseModel):
 class ScalarUnion(BaseModel):
     """DML_SCALAR_UNION: a number in the member of its type, all others absent. FLOAT16 is UInt16, by its bits.
 
-    Infinities are numbers here, unlike in a FLOAT: they are what a maximum is padded with, and no bound.
+    Infinities are numbers here, unlike in a FLOAT: they are what a maximum is padded with, and no bound. JSON has them
+    as strings.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    Float64: Annotated[float, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
-    Float32: Annotated[float, AfterValidator(_float_or_infinity)] | None = Field(None, description="Of FLOAT32.")
+    Float64: Annotated[float, AfterValidator(_not_nan), _READ, _WRITTEN] | None = Field(None, description="Of FLOAT64.")
+    Float32: Annotated[float, AfterValidator(_float_or_infinity), _READ, _WRITTEN] | None = Field(
+        None, description="Of FLOAT32."
+    )
     Int64: int | None = Field(None, ge=-(2**63), le=2**63 - 1, description="Of INT64.")
     Int32: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Of INT32.")
     Int16: int | None = Field(None, ge=-(2**15), le=2**15 - 1, description="Of INT16.")
@@ -143,11 +170,13 @@ _MEMBERS = {
 def _form(value: Any) -> Literal["number", "union"] | None:
     if isinstance(value, dict | ScalarUnion):
         return "union"
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "number" if is_number or (isinstance(value, str) and value in INFINITIES) else None
 
 
 Scalar: TypeAlias = Annotated[
-    Annotated[int | float, Tag("number"), WithJsonSchema({"type": "number"})] | Annotated[ScalarUnion, Tag("union")],
+    Annotated[int | float, _READ, _WRITTEN, WithJsonSchema({"type": "number"}), Tag("number")]
+    | Annotated[ScalarUnion, Tag("union")],
     Discriminator(
         _form,
         custom_error_type="scalar",
@@ -155,14 +184,15 @@ Scalar: TypeAlias = Annotated[
         custom_error_context={"allowed": "a number"},
     ),
 ]
-"""A number of a type that another field tells: bare, or in its member of DML_SCALAR_UNION."""
+"""A number of a type that another field tells: bare, or in its member of DML_SCALAR_UNION. Generators make no class of
+"a number or one of two words", so the document asks for the first."""
 
 
 def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int | float:
     """`scalar` as a number of `data_type`. Raises ValueError with what is wrong, to follow the field's name."""
     value = scalar.value(data_type) if isinstance(scalar, ScalarUnion) else scalar
     if data_type is DataType.FLOAT64:
-        if not (-DOUBLE_MAX <= value <= DOUBLE_MAX or value in _INFINITIES):
+        if not (-DOUBLE_MAX <= value <= DOUBLE_MAX or value in INFINITIES.values()):
             raise ValueError("must be a number within the range of FLOAT64")
         return float(value)
     if data_type.value.startswith("FLOAT"):

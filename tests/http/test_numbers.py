@@ -81,6 +81,31 @@ def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
     assert "takes whole numbers" in error_at("/inputs/InputTensor", whole)["message"]
 
 
+def test_infinities_in_descriptors_are_strings_both_ways(client: httpx.Client) -> None:
+    padding: dict[str, Any] = {"Type": "PADDING1", "StartPadding": [1], "EndPadding": [0], "PaddingMode": "CONSTANT"}
+    padding |= {"InputTensor": {"Sizes": [1]}, "PaddingValueDataType": "FLOAT32", "PaddingValue": "-Infinity"}
+    for value in ("-Infinity", {"Float32": "-Infinity"}):
+        answer = dispatch(client, padding | {"PaddingValue": value}, {"InputTensor": [1]})
+        assert output(answer)["data"] == ["-Infinity", 1]
+    padding["InputTensor"]["DataType"] = "FLOAT32"
+    graph = {
+        "Nodes": [{"Type": "OPERATOR", "Desc": padding}],
+        "InputEdges": [{"GraphInputIndex": 0, "ToNodeIndex": 0, "ToNodeInputIndex": 0}],
+        "OutputEdges": [{"FromNodeIndex": 0, "FromNodeOutputIndex": 0, "GraphOutputIndex": 0}],
+    }
+    kept = client.post("/v1/graphs", json={"graph": graph}).json()["id"]
+    assert client.get(f"/v1/graphs/{kept}").json()["graph"]["Nodes"][0]["Desc"] == padding
+    query = (
+        "StartPadding=1&EndPadding=0&PaddingMode=CONSTANT&PaddingValueDataType=FLOAT32&PaddingValue=-Infinity&Sizes=1"
+    )
+    answer = client.post(
+        f"/v1/operators/PADDING1/dispatch?{query}&DataType=FLOAT32",
+        content=np.ones(1, np.float32).tobytes(),
+        headers={"content-type": "application/octet-stream"},
+    )
+    np.testing.assert_array_equal(np.frombuffer(answer.content, np.float32), [-np.inf, 1])
+
+
 @pytest.mark.parametrize(
     ("data_type", "values", "given", "message"),
     [
