@@ -18,7 +18,7 @@ _BRACKETS = np.frombuffer(b"],[", np.uint8)
 
 def shape_in_json(desc: TensorDesc) -> list[int]:
     """How lists of numbers nest that are the data of a tensor: as its sizes do, and not at all if it has strides."""
-    return list(desc.Sizes) if desc.is_packed else [desc.data_bytes * 8 // desc.DataType.bits]
+    return list(desc.Sizes) if desc.is_packed else [desc.reach]
 
 
 def check_brackets(elements: Elements, text: Buffer, shape: Sequence[int], memory: MemoryShare) -> None:

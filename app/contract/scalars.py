@@ -196,7 +196,8 @@ Scalar: TypeAlias = Annotated[
         custom_error_context={"allowed": "a number"},
     ),
 ]
-"""A number of a type that another field tells: bare, or in its member of DML_SCALAR_UNION."""
+"""A number of a type that another field tells: bare, or in its member of DML_SCALAR_UNION. Generators make no class of
+"a number or one of two words", so the document asks for the first."""
 
 
 def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int | float:

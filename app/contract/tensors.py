@@ -223,15 +223,6 @@ class TensorDesc(BaseModel):
                 total,
                 "a multiple of 4",
             )
-        if self.DataType.bits < 8 and not self.is_packed:
-            # An element has no address of its own, so steps between them could not be followed.
-            yield Violation(
-                ("Strides",),
-                f"Strides is {self.Strides} but elements of {self.DataType} lie two to a byte, packed; leave them out, "
-                f"or give {packed_strides(self.Sizes)}.",
-                self.Strides,
-                packed_strides(self.Sizes),
-            )
         if output and self.Flags and self.owned_by_dml:
             yield Violation(
                 ("Flags",),

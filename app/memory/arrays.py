@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,10 +48,22 @@ def apart(packed: Any, data_type: DataType, elements: int, xp: Any = np) -> Any:
     return made.reshape(-1)[:elements].view(numpy_type(data_type))
 
 
-def together(made: Any, xp: Any = np) -> Any:
-    """The elements of a 4-bit type, row-major, two to a byte; the last half is 0 if it is of no element."""
-    halves = xp.zeros(made.size + made.size % 2, np.uint8)
-    xp.bitwise_and(made.reshape(-1).view(np.uint8), 0xF, out=halves[: made.size])
+def apart_in_shape(packed: Any, desc: TensorDesc, xp: Any = np) -> Any:
+    """The elements of a tensor of a 4-bit type, a byte each, in its shape."""
+    return _in_shape(apart(packed, desc.DataType, desc.reach, xp), desc, xp)
+
+
+def together(made: Any, xp: Any = np, desc: TensorDesc | None = None) -> Any:
+    """The elements of a 4-bit type, two to a byte: row-major, or where `desc` has them. Halves of no element are 0."""
+    count = made.size if desc is None else desc.reach
+    halves = xp.zeros(count + count % 2, np.uint8)
+    places = halves[:count].reshape(made.shape) if desc is None else _in_shape(halves, desc, xp)
+    xp.bitwise_and(made.view(np.uint8), 0xF, out=places)
     packed = halves[1::2] << np.uint8(4)
     packed |= halves[::2]
     return packed
+
+
+def _in_shape(elements: Any, desc: TensorDesc, xp: Any) -> Any:
+    """`elements`, of a byte each, as those of the tensor: its strides are steps in bytes then."""
+    return xp.lib.stride_tricks.as_strided(elements, tuple(desc.Sizes), tuple(desc.strides))

@@ -58,7 +58,9 @@ class CompiledOperator(Dispatchable):
 
     @property
     def working_bytes(self) -> int:
-        each = [desc.elements for desc in (*self.inputs.values(), *self.outputs.values())]
+        tensors = (*self.inputs.values(), *self.outputs.values())
+        # Of 4-bit types what lies between elements is taken apart and put together with them.
+        each = [desc.elements if desc.DataType.bits >= 8 else max(desc.elements, desc.reach) for desc in tensors]
         return self.operator.working_bytes * sum(each) if self.operator.call else 0
 
     @property

@@ -208,11 +208,14 @@ def count_violations(operator: Operator) -> Iterator[Violation]:
     for count, arrays in operator.counts.items():
         given = getattr(operator, count)
         lengths = {name: len(getattr(operator, name)) for name in arrays}
-        first, length = next(iter(lengths.items()))
+        # Where they differ, the count tells which is wrong, or else what most of them are.
+        each = list(lengths.values())
+        length = given if given in each else max(each, key=each.count)
+        model = next(name for name, other in lengths.items() if other == length)
         if given not in (None, length):
             yield Violation(
                 (count,),
-                f"{count} is {given} but {first} has {length} entries; they must agree.",
+                f"{count} is {given} but {model} has {length} entries; they must agree.",
                 given,
                 length,
             )
@@ -220,7 +223,7 @@ def count_violations(operator: Operator) -> Iterator[Violation]:
             if other != length:
                 yield Violation(
                     (name,),
-                    f"{name} has {other} entries but {first} has {length}; {count} is the length of both.",
+                    f"{name} has {other} entries but {model} has {length}; {count} is the length of both.",
                     other,
                     length,
                 )

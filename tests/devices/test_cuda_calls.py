@@ -231,16 +231,17 @@ def test_a_trace_has_transfers_and_kernels(on_cpu: CudaDeviceOnCpu, count: int, 
         assert [each.name for each in found.done] == stages
 
 
-def check_four_bits(device: CudaDevice, data_type: DataType, sizes: list[int]) -> None:
+def check_four_bits(device: CudaDevice, data_type: DataType, sizes: list[int], strides: list[int] | None) -> None:
     """Elements that lie two to a byte are restored, and quantized again to the same bytes."""
     rng = np.random.default_rng(4)
     least = -8 if data_type is DataType.INT4 else 0
     whole = rng.integers(least, least + 16, sizes).astype(numpy_type(data_type))
     scale = np.full([1] * len(sizes), 0.5, np.float32)
-    packed = {"DataType": data_type.value, "Sizes": sizes}
+    packed = {"DataType": data_type.value, "Sizes": sizes, "Strides": strides}
+    bytes_of_whole = together(whole, desc=TensorDesc.model_validate(packed))
     x = whole.astype(np.float32) / 2
     common = {"QuantizationType": "SCALE", "QuantizationTensors": [desc_of(scale)]}
-    for kind, given, expected in (("DEQUANTIZE", together(whole), x), ("QUANTIZE", x, together(whole))):
+    for kind, given, expected in (("DEQUANTIZE", bytes_of_whole, x), ("QUANTIZE", x, bytes_of_whole)):
         tensors = {"InputTensor": packed, "OutputTensor": desc_of(x)}
         if kind == "QUANTIZE":
             tensors = {"InputTensor": desc_of(x), "OutputTensor": packed}
@@ -254,16 +255,26 @@ def check_four_bits(device: CudaDevice, data_type: DataType, sizes: list[int]) -
 
 
 @pytest.mark.parametrize("data_type", [DataType.UINT4, DataType.INT4])
-@pytest.mark.parametrize("sizes", [[5], [40, 51]], ids=["small", "large"])
-def test_elements_of_four_bits(on_cpu: CudaDeviceOnCpu, data_type: DataType, sizes: list[int]) -> None:
-    check_four_bits(on_cpu, data_type, sizes)
+@pytest.mark.parametrize(
+    ("sizes", "strides"),
+    [([5], None), ([40, 51], None), ([5], [2]), ([40, 51], [1, 41])],
+    ids=["small", "large", "small with gaps", "turned"],
+)
+def test_elements_of_four_bits(
+    on_cpu: CudaDeviceOnCpu, data_type: DataType, sizes: list[int], strides: list[int] | None
+) -> None:
+    check_four_bits(on_cpu, data_type, sizes, strides)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("data_type", [DataType.UINT4, DataType.INT4])
-@pytest.mark.parametrize("sizes", [[5], [40, 51], [1000, 999]], ids=str)
-def test_elements_of_four_bits_on_a_gpu(data_type: DataType, sizes: list[int]) -> None:
-    check_four_bits(first_gpu(), data_type, sizes)
+@pytest.mark.parametrize(
+    ("sizes", "strides"),
+    [([5], None), ([40, 51], None), ([1000, 999], None), ([5], [2]), ([1000, 999], [1, 1001])],
+    ids=str,
+)
+def test_elements_of_four_bits_on_a_gpu(data_type: DataType, sizes: list[int], strides: list[int] | None) -> None:
+    check_four_bits(first_gpu(), data_type, sizes, strides)
 
 
 @pytest.mark.gpu

@@ -81,15 +81,35 @@ def test_what_is_no_number_is_a_string_both_ways(client: httpx.Client) -> None:
     assert "takes whole numbers" in error_at("/inputs/InputTensor", whole)["message"]
 
 
-def test_infinities_of_scalars_are_strings_as_well(client: httpx.Client) -> None:
-    padding: dict[str, Any] = {"Type": "PADDING1", "PaddingMode": "CONSTANT", "PaddingValueDataType": "FLOAT32"}
-    padding |= {"StartPadding": [1], "EndPadding": [0]}
-    for name in ("Infinity", "-Infinity"):
-        made = output(dispatch(client, padding | {"PaddingValue": name}, {"InputTensor": [1]}))
-        assert made["data"] == [name, 1]
+def test_infinities_in_descriptors_are_strings_both_ways(client: httpx.Client) -> None:
+    padding: dict[str, Any] = {"Type": "PADDING1", "StartPadding": [1], "EndPadding": [0], "PaddingMode": "CONSTANT"}
+    padding |= {"InputTensor": {"Sizes": [1]}, "PaddingValueDataType": "FLOAT32", "PaddingValue": "-Infinity"}
+    for value in ("-Infinity", {"Float32": "-Infinity"}):
+        answer = dispatch(client, padding | {"PaddingValue": value}, {"InputTensor": [1]})
+        assert output(answer)["data"] == ["-Infinity", 1]
+    padding["InputTensor"]["DataType"] = "FLOAT32"
+    graph = {
+        "Nodes": [{"Type": "OPERATOR", "Desc": padding}],
+        "InputEdges": [{"GraphInputIndex": 0, "ToNodeIndex": 0, "ToNodeInputIndex": 0}],
+        "OutputEdges": [{"FromNodeIndex": 0, "FromNodeOutputIndex": 0, "GraphOutputIndex": 0}],
+    }
+    kept = client.post("/v1/graphs", json={"graph": graph}).json()["id"]
+    assert client.get(f"/v1/graphs/{kept}").json()["graph"]["Nodes"][0]["Desc"] == padding
+    query = (
+        "StartPadding=1&EndPadding=0&PaddingMode=CONSTANT&PaddingValueDataType=FLOAT32&PaddingValue=-Infinity&Sizes=1"
+    )
+    answer = client.post(
+        f"/v1/operators/PADDING1/dispatch?{query}&DataType=FLOAT32",
+        content=np.ones(1, np.float32).tobytes(),
+        headers={"content-type": "application/octet-stream"},
+    )
+    np.testing.assert_array_equal(np.frombuffer(answer.content, np.float32), [-np.inf, 1])
     body = json.dumps({"operator": padding | {"PaddingValue": -math.inf}, "inputs": {"InputTensor": [1]}})
     problem = refusal_of(client.post("/v1/dispatch", content=body, headers=JSON), 400)
-    assert 'as a string, "-Infinity", it may stand for one in tensor data, and for a bound or an element' in problem["detail"]
+    assert (
+        'as a string, "-Infinity", it may stand for one in tensor data, and for a bound or an element'
+        in problem["detail"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,6 +183,12 @@ def test_4_bits(client: httpx.Client) -> None:
     inputs = {"InputTensor": [-8, 7, 1], "QuantizationTensors": [[0.5]]}
     assert output(dispatch(client, operator, inputs))["data"] == [-4, 3.5, 0.5]
     error_at("/inputs/InputTensor", dispatch(client, operator, inputs | {"InputTensor": [8, 0, 0]}))
+    strided = operator | {"InputTensor": {"DataType": "INT4", "Sizes": [3], "Strides": [2]}}
+    inputs["InputTensor"] = [-8, 0, 7, 0, 1]  # five, the last of which has half a byte to itself
+    assert output(dispatch(client, strided, inputs))["data"] == [-4, 3.5, 0.5]
+    quantize = {"Type": "QUANTIZE", "OutputTensor": strided["InputTensor"], "InputTensor": {"Sizes": [3]}}
+    inputs["InputTensor"] = [-4, 3.5, 0.5]
+    assert output(dispatch(client, operator | quantize, inputs))["data"] == [-8, 0, 7, 0, 1]
 
 
 @pytest.mark.parametrize(

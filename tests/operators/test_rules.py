@@ -314,3 +314,22 @@ def test_operators_are_whole() -> None:
         for row in operator.support.rows:
             assert {*row.tensors, *row.tensor_ranks} <= set(operator.tensor_names())
             assert set(row.data_types) <= set(DataType)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in OPERATORS if any(len(of) > 2 for of in OPERATORS[kind].counts.values())]
+)
+def test_of_arrays_that_are_not_equally_long_the_one_that_differs_is_told(kind: str) -> None:
+    document = descriptor(kind)
+    (names,) = OPERATORS[kind].counts.values()
+    for name in names:
+        for other in (document[name][:-1], [*document[name], 1]):
+            assert {each.pointer for each in refusals(document | {name: other})} == {f"/{name}"}
+
+
+def test_of_arrays_that_are_not_equally_long_the_count_tells_which_is_right() -> None:
+    document = descriptor("DML_OPERATOR_SLICE1") | {"InputWindowStrides": [1] * 5}
+    others = ["/InputWindowOffsets", "/InputWindowSizes"]
+    for count, wrong in ((4, ["/InputWindowStrides"]), (5, others), (3, ["/DimensionCount", "/InputWindowStrides"])):
+        found = refusals(document | {"DimensionCount": count})
+        assert [each.pointer for each in found][: len(wrong)] == wrong

@@ -4,7 +4,7 @@ import numpy as np
 
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.numpy.coordinates import Stored
-from app.memory.arrays import Array, apart, numpy_type, together
+from app.memory.arrays import Array, apart_in_shape, numpy_type, together
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 
@@ -39,12 +39,12 @@ class Tensor:
         if self.desc.DataType.bits >= 8:
             return self.view(buffer)
         packed = np.frombuffer(buffer, np.uint8, self.desc.data_bytes)
-        elements: Array = apart(packed, self.desc.DataType, self.desc.elements)
-        return elements.reshape(self.desc.Sizes)
+        elements: Array = apart_in_shape(packed, self.desc)
+        return elements
 
     def store(self, made: Array, buffer: Buffer) -> None:
         """Write its elements."""
         if self.desc.DataType.bits >= 8:
             np.copyto(self.view(buffer), made)
         else:
-            np.copyto(np.ndarray(self.desc.data_bytes, np.uint8, buffer), together(made))
+            np.copyto(np.ndarray(self.desc.data_bytes, np.uint8, buffer), together(made, desc=self.desc))

@@ -9,7 +9,7 @@ from app.contract.tensors import TensorDesc
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.device import DeviceFailed
-from app.memory.arrays import apart, numpy_type, together
+from app.memory.arrays import apart_in_shape, numpy_type, together
 from app.programs.dispatchable import Dispatchable
 
 
@@ -128,15 +128,15 @@ class _Call:
         self._compiled.check_results(made)
         for name, output in outputs.items():
             if made[name] is not output:
-                packed = self._compiled.outputs[name].DataType.bits < 8
-                cupy.copyto(output, together(made[name], cupy) if packed else made[name])
+                desc = self._compiled.outputs[name]
+                cupy.copyto(output, together(made[name], cupy, desc) if desc.DataType.bits < 8 else made[name])
 
     def _read(self, cupy: Any, name: str, desc: TensorDesc, address: int) -> Any:
         """The elements, a byte each where they lie two to a byte."""
         array = self._array(name, desc, address)
         if desc.DataType.bits >= 8:
             return array
-        return apart(array, desc.DataType, desc.elements, cupy).reshape(desc.Sizes)
+        return apart_in_shape(array, desc, cupy)
 
     def _array(self, name: str, desc: TensorDesc, address: int) -> Any:
         """The elements where they lie; of those that lie two to a byte, the bytes."""

@@ -12,7 +12,7 @@ from pydantic import Field
 from app.contract.constants import DataType, FeatureLevel, MultiheadAttentionMaskType
 from app.contract.scalars import Float, Uint
 from app.contract.support import SupportTable
-from app.contract.tensors import TensorDesc
+from app.contract.tensors import TensorDesc, members
 from app.contract.violations import Violation
 from app.operators.accuracy import Accuracy
 from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored
@@ -164,11 +164,12 @@ class Attention(Operator):
 
     def _size_violations(self, tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
         sizes = self._sizes()
+        sources = dict.fromkeys(shapes.source(part, tensors) for part in ("query", "key", "value"))
+        told = [*sources, *members(("PastKeyTensor",), tensors), *dict.fromkeys(self.head_counts)]
         for name, right in shapes.expected(sizes).items():
             if name in tensors:
-                yield from shapes.wrong_sizes(
-                    name, tensors[name], right, "by the other tensors and the numbers of heads"
-                )
+                others = ", ".join(each for each in told if each != name)
+                yield from shapes.wrong_sizes(name, tensors[name], right, f"which {others} imply")
         if self.MaskTensor:
             right = shapes.mask_sizes(self.MaskType, sizes)
             yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, f"since MaskType is {self.MaskType}")

@@ -24,7 +24,7 @@ Strides = Annotated[
     _Entries,
 ]
 
-SCALAR = 'A number, or DML_SCALAR_UNION. Not NaN; JSON takes "Infinity" and "-Infinity", shown as null.'
+SCALAR = 'A number, or DML_SCALAR_UNION. Not NaN; infinities are "Infinity" and "-Infinity" in JSON.'
 
 
 def length_violations(operator: Operator, names: Sequence[str], tensor: str, rank: int) -> Iterator[Violation]:

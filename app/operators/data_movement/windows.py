@@ -87,7 +87,7 @@ class Fold(_Windowed):
         if given != expected:
             yield Violation(
                 ("InputTensor", "Sizes"),
-                f"InputTensor has Sizes {given}; OutputTensor {self.OutputTensor.Sizes} with these windows implies "
+                f"InputTensor has Sizes {given}; OutputTensor {self.OutputTensor.Sizes} with {_stated(self)} implies "
                 f"{expected}.",
                 given,
                 expected,
@@ -193,11 +193,15 @@ def _image_violations(operator: Fold | Unfold, name: str, image: TensorDesc) -> 
             reach = image.Sizes[i + 2] + operator.StartPadding[i] + operator.EndPadding[i]
             yield Violation(
                 ("WindowSizes", i),
-                f"WindowSizes[{i}] is {operator.WindowSizes[i]}, over {_reach(operator, i)} elements by its dilation; "
-                f"{name} has {reach} there with its padding.",
+                f"WindowSizes[{i}] is {operator.WindowSizes[i]}, over {_reach(operator, i)} elements by Dilations[{i}]"
+                f"; {name} with StartPadding[{i}] and EndPadding[{i}] has {reach}.",
                 operator.WindowSizes[i],
                 (reach - 1) // operator.Dilations[i] + 1,
             )
+
+
+def _stated(operator: Fold | Unfold) -> str:
+    return ", ".join(f"{name} {getattr(operator, name)}" for name in ARRAYS)
 
 
 def _reach(operator: Fold | Unfold, i: int) -> int:

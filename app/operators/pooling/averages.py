@@ -192,8 +192,7 @@ class AveragePoolingGrad(WindowOperator, _Gradients):
         wrong = list(super().rules(level))
         yield from wrong
         if not wrong:
-            given, right = self.InputGradientTensor.Sizes, self.pooled(self.OutputGradientTensor.Sizes)
-            yield from gradient_violations(given, right, "OutputGradientTensor", self.OutputGradientTensor.Sizes)
+            yield from gradient_violations(self, self.InputGradientTensor.Sizes)
 
     def formula(self, p: TensorParameters, dy: Operand) -> Value:
         at = coordinates(dy.rank)
@@ -215,12 +214,17 @@ class AveragePoolingGrad(WindowOperator, _Gradients):
         return cast(sum_over(counts, share), dy.type)
 
 
-def gradient_violations(given: list[int], right: list[int], name: str, sizes: list[int]) -> Iterator[Violation]:
-    """InputGradientTensor has an element for each window over the tensor `name`."""
+def gradient_violations(operator: WindowOperator, given: list[int]) -> Iterator[Violation]:
+    """InputGradientTensor, of the sizes `given`, has an element for each window over the operator's `window_tensor`."""
+    name = operator.window_tensor
+    sizes = operator.tensors()[name].Sizes
+    right = operator.pooled(sizes)
     if given != right:
+        (arrays,) = operator.counts.values()
+        stated = ", ".join(f"{array} {getattr(operator, array)}" for array in arrays)
         yield Violation(
             ("InputGradientTensor", "Sizes"),
-            f"InputGradientTensor has Sizes {given}; the windows over {name} {sizes} are {right}.",
+            f"InputGradientTensor has Sizes {given}; {name} {sizes} with {stated} implies {right}.",
             given,
             right,
         )

@@ -209,8 +209,7 @@ class MaxPoolingGrad(Dilated, _Gradients):
         wrong = list(super().rules(level))
         yield from wrong
         if not wrong:
-            given, right = self.InputGradientTensor.Sizes, self.pooled(self.InputTensor.Sizes)
-            yield from gradient_violations(given, right, "InputTensor", self.InputTensor.Sizes)
+            yield from gradient_violations(self, self.InputGradientTensor.Sizes)
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, dy = inputs["InputTensor"], inputs["InputGradientTensor"]

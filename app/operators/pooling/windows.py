@@ -105,11 +105,12 @@ class WindowOperator(Operator):
         for place, (size, start, end, window, dilation) in enumerate(spatial):
             most = (size + start + end - 1) // dilation + 1
             if window > most:
-                steps = f" in steps of {dilation}" if dilation > 1 else ""
+                steps = f" in steps of {dilation} (Dilations[{place}])" if dilation > 1 else ""
                 yield Violation(
                     ("WindowSize", place),
                     f"WindowSize[{place}] is {window} elements{steps}; dimension {place + 2} of {name} has {size} and "
-                    f"{start + end} of padding, so it must be at most {most}.",
+                    f"{start + end} of padding (StartPadding[{place}], EndPadding[{place}]), so it must be at most "
+                    f"{most}.",
                     window,
                     f"<= {most}",
                 )

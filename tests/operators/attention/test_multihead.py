@@ -241,6 +241,16 @@ def test_sizes_of_masks(kind: str, size: list[int]) -> None:
     assert (refusal.pointer, refusal.allowed) == ("/MaskTensor/Sizes", size)
 
 
+@pytest.mark.parametrize("kind", ["MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION1"])
+def test_of_sizes_that_do_not_fit_all_tensors_are_told_that_they_follow_from(kind: str) -> None:
+    whole = descriptor(f"DML_OPERATOR_{kind}", PastKeyTensor=desc(1, 2, 4, 2), PastValueTensor=desc(1, 2, 5, 2))
+    (refusal,) = refusals(whole)
+    check_wording(refusal)
+    assert refusal.pointer == "/PastValueTensor/Sizes"
+    heads = ["HeadCount"] if kind == "MULTIHEAD_ATTENTION" else ["QueryHeadCount", "KeyValueHeadCount"]
+    assert all(name in refusal.message for name in ("QueryTensor", "KeyTensor", "ValueTensor", "PastKeyTensor", *heads))
+
+
 @pytest.mark.parametrize(
     ("members", "pointers"),
     [

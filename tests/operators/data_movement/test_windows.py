@@ -103,6 +103,9 @@ def test_what_is_refused(kind: str) -> None:
     assert told(document | {image: sized(2, 3, 4)}) == (f"/{image}/Sizes", 3, 4)
     assert told(document | {"WindowSizes": [2, 6]}) == ("/WindowSizes/1", 6, 5)
     assert told(document | {"Dilations": [1, 5]}) == ("/WindowSizes/1", 2, 1)
+    for change in ({columns: sized(2, 12, 11)}, {"StartPadding": [1, 0]}, {"Dilations": [1, 5]}):
+        (refusal,) = refusals(document | change)
+        assert all(name in refusal.message for name in ("Dilations", "StartPadding", "EndPadding"))
     assert told(document | {"DimensionCount": 3}) == ("/DimensionCount", 3, 2)
     assert told(document | {"Strides": [1]})[0] == "/Strides"
     for name in ARRAYS[:3]:

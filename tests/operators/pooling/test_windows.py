@@ -347,6 +347,7 @@ def test_a_window_larger_than_all(kind: str) -> None:
     if is_dilated(kind):
         (refusal,) = refusals(document | {"WindowSize": [2, 2], "Dilations": [2, 3], "EndPadding": [0, 1]})
         assert (refusal.pointer, refusal.given, refusal.allowed) == ("/WindowSize/0", 2, "<= 1")
+        assert all(f"{each}[0]" in refusal.message for each in ("Dilations", "StartPadding", "EndPadding"))
     if kind in FORWARD:
         assert pointers(document | {"WindowSize": [3, 1], "EndPadding": [1, 0]}) == []
 
@@ -357,6 +358,8 @@ def test_sizes_of_gradients(kind: str) -> None:
     (refusal,) = refusals(example(kind, InputGradientTensor=given))
     check_wording(refusal)
     assert (refusal.pointer, refusal.allowed) == ("/InputGradientTensor/Sizes", [1, 1, 2, 3])
+    arrays = ["Strides", "WindowSize", "StartPadding", "EndPadding", *(["Dilations"] if is_dilated(kind) else [])]
+    assert all(name in refusal.message for name in arrays)
 
 
 def test_the_gradient_of_maxima_has_the_inputs_sizes() -> None:

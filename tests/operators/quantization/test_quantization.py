@@ -344,6 +344,55 @@ def test_4_bits() -> None:
     assert together(np.array([-1, -8, 7], np.int8)).tobytes() == b"\x8f\x07"
 
 
+@pytest.mark.parametrize(
+    ("strides", "repeated"),
+    [([1, 3], []), ([0, 2], [0]), ([7, 2], []), ([5, 0], [1]), ([0, 0], [0, 1])],
+    ids=str,
+)
+@pytest.mark.parametrize("of", ["INT4", "UINT4"])
+def test_strides_of_4_bits(of: str, strides: list[int], repeated: list[int]) -> None:
+    """They are steps of elements, half a byte each. Nothing of what lies between elements is read, and it is 0."""
+    least, most = RANGES[of]
+    whole = np.random.default_rng(6).integers(least, most + 1, (3, 5)).astype("int8" if of == "INT4" else "uint8")
+    for axis in repeated:
+        whole[:] = whole.take([0], axis)
+    where = np.add.outer(np.arange(3) * strides[0], np.arange(5) * strides[1])
+    buffer = np.full(where.max() + 1, most, whole.dtype)
+    buffer[where] = whole
+    there = {"DataType": of, "Sizes": [3, 5], "Strides": strides}
+    packed = {"DataType": of, "Sizes": [3, 5]}
+    x, one = whole.astype(np.float32), np.ones((1, 1), np.float32)
+    common = {"QuantizationType": "SCALE", "QuantizationTensors": [desc_of(one)]}
+    document = common | {"Type": "DEQUANTIZE", "InputTensor": there, "OutputTensor": desc_of(x)}
+    assert dispatched(document, together(buffer), one) == x.tobytes()
+    by = {"QuantizationType": "SCALE_ZERO_POINT", "QuantizationTensors": [desc_of(one), there]}
+    document |= by | {"InputTensor": packed}
+    assert dispatched(document, together(whole), one, together(buffer)) == np.zeros_like(x).tobytes()
+    document = common | {"Type": "QUANTIZE", "InputTensor": desc_of(x), "OutputTensor": there}
+    if repeated:
+        assert [each.pointer for each in refusals(document)] == ["/OutputTensor/Strides"]
+        return
+    gaps = np.setdiff1d(np.arange(buffer.size), where)
+    buffer[gaps] = 0
+    assert dispatched(document, x, one) == together(buffer).tobytes()
+
+
+def test_memory_for_what_lies_between_elements_of_4_bits_is_counted() -> None:
+    """They are taken apart with them."""
+    packed, far = (
+        compiled(
+            {
+                "Type": "DEQUANTIZE",
+                "QuantizationType": "SCALE",
+                "QuantizationTensors": [{"DataType": "FLOAT32", "Sizes": [1]}],
+                "InputTensor": {"DataType": "INT4", "Sizes": [2], "Strides": strides},
+            }
+        ).working_bytes
+        for strides in ([1], [1000])
+    )
+    assert far - packed == 8 * 999
+
+
 def desc(data_type: str, *sizes: int) -> dict[str, Any]:
     return {"DataType": data_type, "Sizes": list(sizes)}
 
