@@ -99,6 +99,13 @@ class MemoryShare:
         self._account.move(amount)
         self.held = held
 
+    def hold(self, amount: int) -> None:
+        """Hold `amount` bytes in place of what is held. Raises like `take`."""
+        if amount > self.held:
+            self.take(amount - self.held)
+        else:
+            self.give(self.held - amount)
+
     def check(self, amount: int) -> None:
         """Raise LimitExceeded if `amount` more bytes could not be held even if there were no other requests."""
         if not self._is_open:
