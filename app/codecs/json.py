@@ -424,7 +424,8 @@ def _restore(value: Any, texts: Callable[[str], Any], depth: int) -> Any:
     """`value` with the strings that were cut out. Raises RecursionError if it nests deeper than `depth`."""
     kind = type(value)
     if kind is str:
-        return texts(value)
+        found = texts(value)
+        return found if type(found) is str else _restore(found, texts, depth)  # an array, which nests as others do
     if kind is dict or kind is list:
         if depth == 0:
             raise RecursionError

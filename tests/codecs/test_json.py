@@ -367,7 +367,7 @@ class TestTensorData:
         assert memory.held == SMALLEST - 1
         assert body == text
 
-    @pytest.mark.parametrize("blocks", [0, 0.5, 1, 1.25, 2, 3 - 4 / BLOCK])
+    @pytest.mark.parametrize("blocks", [0, 0.5, 1, 1.25, 2, 3 - 2 / BLOCK])
     @pytest.mark.parametrize("spoilt", [b"?", b"=", b"/B=="])
     def test_text_that_is_refused_is_as_it_was(self, blocks: float, spoilt: bytes) -> None:
         """Since a document that resembles an earlier one is then read from the beginning."""
@@ -404,6 +404,15 @@ def test_depth(opening: bytes, closing: bytes, rest: bytes, depth: int) -> None:
     decode(CODEC, opening * depth + rest + closing * depth, max_depth=depth)
     beyond = opening * (depth + 1) + rest + closing * (depth + 1)
     assert outcome(lambda: decode(CODEC, beyond, max_depth=depth)) is LimitExceeded
+
+
+@pytest.mark.parametrize("around", [b'{"of": {"inputs": {"a": %b}}}', b'{"inputs": {"a": {"data": {"data": %b}}}}'])
+def test_depth_of_arrays_that_are_taken_for_data_at_first(around: bytes) -> None:
+    outside = around.count(b"{")
+    for inside in (1, 100):
+        body = around % (b"[" * inside + b"1" + b"]" * inside)
+        assert decode(CODEC, body, max_depth=outside + inside) == json.loads(body)
+        assert outcome(partial(decode, CODEC, body, max_depth=outside + inside - 1)) is LimitExceeded
 
 
 @pytest.mark.parametrize("character", ["\x00", "\n", "\x1f", '\\"', "\\x"])
