@@ -58,7 +58,7 @@ class MemoryAccount:
         pool, limit = self.pool, self.limit
         with self._lock:
             used = self.used + amount
-            if used > limit and amount > 0:
+            if used > limit:
                 raise MemoryExhausted(amount, limit - self.used)
             self.used = used
             pool.room = limit - used

@@ -23,7 +23,7 @@ from app.codecs.json import BLOCK, LONG, NAMES, JsonCodec, Slashed
 from app.codecs.numbers import Numbers
 from app.codecs.structure import SEARCHED, Unreadable
 from app.contract.violations import ContractError
-from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare, RequestOver
 from app.memory.buffers import SMALLEST
 from app.operators.catalog import OPERATORS
 from tests.codecs.documents import (
@@ -360,6 +360,12 @@ class TestTensorData:
         CODEC.put_back(body, span, found)
         assert body == original
 
+    @pytest.mark.parametrize("value", ["AAAA", Slashed(0, 4), Numbers(memoryview(b"[1]")), None])
+    def test_nothing_else_is_put_back(self, value: object) -> None:
+        body = bytearray(b"1234")
+        CODEC.put_back(memoryview(body), value, memoryview(b"abc"))
+        assert body == b"1234"
+
     def test_small_ones_do_not(self) -> None:
         text = base64.b64encode(bytes(SMALLEST - 1))
         body, memory = memoryview(bytearray(text)), share()
@@ -374,10 +380,28 @@ class TestTensorData:
         text = base64.b64encode(np.random.default_rng(2).bytes(3 * BLOCK))
         place = int(blocks * BLOCK) // 3 * 4
         text = text[:place] + spoilt + text[place + len(spoilt) :]
-        body = memoryview(bytearray(b'"' + text))
-        with pytest.raises(ContractError, match="base64"):
-            CODEC.binary(body, Span(1, 1 + len(text)), self.PATH, share())
-        assert body[1:] == text
+        for body in (memoryview(bytearray(b'"' + text)), memoryview(b'"' + text)):  # which cannot be written to
+            with pytest.raises(ContractError, match="base64"):
+                CODEC.binary(body, Span(1, 1 + len(text)), self.PATH, share())
+            assert body[1:] == text
+
+    @pytest.mark.parametrize("form", [Span, Slashed])
+    def test_nobody_who_hung_up_has_large_ones_decoded(self, form: Any) -> None:
+        body, memory = memoryview(bytearray(b"A" * 2 * BLOCK)), share()
+        memory.close()
+        with pytest.raises(RequestOver):
+            CODEC.binary(body, form(0, len(body)), self.PATH, memory)
+
+    def test_others_have_their_turn_while_large_ones_are_read(self) -> None:
+        """Looked at for escapes, rid of these, and decoded."""
+        text = b"A" * 4 * BLOCK
+        for end, least in ((b"AAAA", 4 + 3), (b"AAA\\/", 4 + 4 + 3)):
+            body = memoryview(bytearray(b'{"inputs": {"a": "' + text + end + b'"}}'))
+            with mock.patch.object(MemoryShare, "ensure_open") as asked:
+                document = CODEC.decode(body, 1 << 10, MAX_DEPTH, share())
+                searched = len(body) // SEARCHED
+                CODEC.binary(body, document["inputs"]["a"], self.PATH, share())
+            assert asked.call_count >= searched + least
 
     def test_memory_is_accounted_for(self) -> None:
         memory = share()
