@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from app.contract.violations import ContractError
 from app.engine.prepared import Outcome
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import QueueFull
@@ -276,6 +277,26 @@ def test_a_refusal_is_of_one_alone(together: Together, monkeypatch: pytest.Monke
 
     asyncio.run(main())
     assert [each.requests for each in together.executed if each.requests > 1] == [5]
+
+
+def test_data_of_the_wrong_length_are_refused_before_they_wait(together: Together) -> None:
+    """Or all that they are run with would have to be run again."""
+
+    async def short() -> None:
+        sized = await together.repository.compiled(together.repository.known("rows", None), ((1, 8), (1, 2)))
+        data = {"x": memoryview(bytes(28)), "k": memoryview(bytes(16))}
+        with together.service.memory.open() as memory:
+            await together.batcher.execute(sized.prepared["auto"], data, memory)
+
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        made = await asyncio.gather(*(together.ask(each) for each in range(4)), short(), return_exceptions=True)
+        assert [type(each) for each in made] == [type(None)] * 4 + [ContractError]
+        await together.settled()
+
+    asyncio.run(main())
+    assert [each.requests for each in together.executed if each.requests > 1] == [3]
 
 
 @pytest.mark.parametrize("failure", [MemoryExhausted(1, 0), RuntimeError("a kernel that fails")])
