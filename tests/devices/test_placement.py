@@ -223,6 +223,24 @@ def test_nothing_is_measured_where_the_elements_are_set(
     assert place(numpy_device, crossover_elements=77).pace is None
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_kernels_are_compiled_at_the_start_if_the_setting_says_so(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(placement, "compile_ahead", made.append)
+    place(numpy_device, crossover_elements=1, compile_ahead=ahead)
+    assert made == ([gpus] if ahead else [])
+
+
+def test_nothing_is_compiled_or_measured_without_gpus(
+    numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("compile_ahead", "measure"):
+        monkeypatch.setattr(placement, name, lambda *_: pytest.fail("there is none"))
+    assert place(numpy_device, gpus="none").pace is None
+
+
 def test_auto_is_numpy_where_the_gpu_fails_while_it_is_measured(
     gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +330,24 @@ def test_without_memory_it_is_tried_again_with_what_other_processes_had(
     monkeypatch.setattr(placement, "NEIGHBOURS_SECONDS", 0.05)
     assert dispatch(others[0]) == ExecutionRecord("cuda:0", "cuda")
     assert len(given) == 3
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_other_processes_ask_for_is_given_where_there_is_something(
+    gpus: list[Any], numpy_device: NumpyDevice, is_lost: bool
+) -> None:
+    """What is lost cannot be asked, but nobody is kept waiting."""
+    neighbours = Neighbours(2)
+    placed = Placement(Settings(), numpy_device, None, neighbours.member(1))
+    gpus[1].out_of_service = "it fell off the bus" if is_lost else None
+    placed.tend()
+    assert gpus[1].freed == 0, "nobody has asked"
+    with ThreadPoolExecutor(1) as asking:
+        asked = asking.submit(neighbours.member(0).ask, 1, 60.0, lambda: False)
+        while not asked.done():
+            placed.tend()
+    assert (gpus[0].freed, gpus[1].freed) == (0, 0 if is_lost else 1)
+    Placement(Settings(), numpy_device).tend()  # by itself, it has nobody to give anything to
 
 
 @pytest.mark.parametrize("causes", [("memory", "memory"), ("lost",), ("error",), ("memory", "lost")])

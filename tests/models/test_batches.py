@@ -299,6 +299,17 @@ def test_data_of_the_wrong_length_are_refused_before_they_wait(together: Togethe
     assert [each.requests for each in together.executed if each.requests > 1] == [3]
 
 
+def test_those_that_are_a_batch_by_themselves_wait_for_none(together: Together) -> None:
+    """They are counted as what is none to be run with others."""
+
+    async def main() -> None:
+        for rows in (7, 8):
+            await together.ask(rows, rows)
+
+    asyncio.run(main())
+    assert [(each.rows, each.requests) for each in together.executed] == [(7, 1), (0, 1)]
+
+
 @pytest.mark.parametrize("failure", [MemoryExhausted(1, 0), RuntimeError("a kernel that fails")])
 def test_what_befalls_a_batch_befalls_no_request(
     together: Together, monkeypatch: pytest.MonkeyPatch, failure: Exception
