@@ -27,6 +27,7 @@ from app.engine.dispatch import DispatchRequest
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
 from app.formula.structures import Structures
+from app.graphs.schedule import InitializedGraph
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
 from app.memory.buffers import Buffer, BufferPool
@@ -169,6 +170,19 @@ def test_auto_leaves_out_what_is_out_of_service(gpus: list[Any], numpy_device: N
     assert placed.troubles() == ["cuda:0 is out of service: it fell off the bus"]
 
 
+def test_if_all_are_out_of_service_the_one_with_the_least_load_says_so(
+    gpus: list[Any], numpy_device: NumpyDevice
+) -> None:
+    for gpu, load in zip(gpus, (2, 1), strict=True):
+        gpu.out_of_service, gpu.load = "it fell off the bus", load
+    assert FallbackDevice(gpus, numpy_device).least_loaded() is gpus[1]
+
+
+def test_several_are_called_auto(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    assert FallbackDevice(gpus, numpy_device).name == "auto"
+    assert FallbackDevice(gpus[1:], numpy_device).name == "cuda:1"
+
+
 def test_without_gpus_auto_is_numpy(numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, gpus="none", crossover_elements=1)
     assert placed.choose("auto", celu(LARGE)) is numpy_device
@@ -193,11 +207,16 @@ def test_auto_takes_a_gpu_where_it_is_done_first(
     assert told in caplog.messages
 
 
-def test_a_graph_is_looked_at_once(gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def a_product(numpy_device: NumpyDevice) -> InitializedGraph:
+    """A graph of one product of matrices of 256 rows."""
     desc = tensor(sizes=(256, 256))
     product = node("GEMM", ATensor=desc, BTensor=desc, TransA="NONE", TransB="NONE", Alpha=1, Beta=0)
     drawn = Drawn(graph([product], [into("x", 0), into("w", 0, 1)], [out(0, "y")]), dict.fromkeys("xw", bytes(1 << 18)))
-    made = initialized(drawn.graph(), drawn, numpy_device, Structures())
+    return initialized(drawn.graph(), drawn, numpy_device, Structures())
+
+
+def test_a_graph_is_looked_at_once(gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = a_product(numpy_device)
     looked: list[Any] = []
 
     def work_of(work: Any) -> Work:
@@ -360,6 +379,27 @@ def test_numpy_answers_what_a_gpu_cannot(
     ran = run(FallbackDevice(gpus[:1], numpy_device), SMALL, in_place=in_place)
     assert ran == ExecutionRecord("numpy", "cpu", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
     assert gpus[0].ran == 0
+
+
+def test_what_a_gpu_cannot_time_numpy_does(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    placed = place(numpy_device, crossover_elements=1)
+    made = a_product(numpy_device)
+
+    def times(_: object, __: object) -> list[float]:
+        if gpus[0].failures:
+            raise gpus[0].failures.pop()
+        return [0.5]
+
+    gpus[0].step_seconds = times
+    gpus[0].ran = ExecutionRecord("cuda:0", "cuda")
+    take = BufferPool(0).take
+    assert placed.step_seconds("cuda:0", made, take, lambda: False) == (gpus[0].ran, [0.5])
+    failing(gpus[0], "lost")
+    ran, seconds = placed.step_seconds("cuda:0", made, take, lambda: False)
+    assert ran == ExecutionRecord("numpy", "cpu", "cuda:0 fails: lost")
+    assert len(seconds) == 1
+    ran, _ = placed.step_seconds("numpy", made, take, lambda: False)
+    assert ran == ExecutionRecord("numpy", "cpu")
 
 
 def service_of(**settings: Any) -> Service:
