@@ -142,6 +142,26 @@ def test_auto_takes_a_gpu_from_the_crossover_on(gpus: list[Any], numpy_device: N
     assert run(chosen, LARGE).device == "cuda:0"
 
 
+def test_a_gpu_s_kernel_is_prepared_once(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[str] = []
+
+    def prepare(gpu: FakeGpu, operator: CompiledOperator) -> FakeKernel:
+        prepared.append(gpu.name)
+        return FakeKernel(gpu, operator)
+
+    monkeypatch.setattr(FakeGpu, "prepare", prepare)
+    kernel = FallbackDevice(gpus, numpy_device).prepare(celu(1))
+    x = memoryview(bytearray(4))
+    for _ in range(2):
+        kernel.dispatch([x], [x], lambda: False)
+        assert not kernel.runs_inline
+    gpus[0].load = 1
+    kernel.dispatch([x], [x], lambda: False)
+    assert prepared == ["cuda:0", "cuda:1"]
+
+
 def test_a_name_forces(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=LARGE)
     for name in ("numpy", "cuda:0", "cuda:1"):
@@ -549,6 +569,7 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ("settings", "sentence"),
     [
         ({"gpus": "0,3"}, "The setting gpus is 0,3, but cuda:0 does not start: no; there is no cuda:3, only 2 GPUs."),
+        ({"gpus": "1,3"}, "The setting gpus is 1,3, but there is no cuda:3, only 2 GPUs."),
         ({"gpus": "1"}, None),
         ({"require_gpu": True}, None),
         ({"require_gpu": True, "gpus": "none"}, "A GPU is required, but the setting gpus is none."),
@@ -585,6 +606,10 @@ def test_a_gpu_that_does_not_start_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(placement, "CudaDevice", device)
     found: Any = find_gpus(Settings(), PinnedMemory(0))
     assert found == (["cuda:1"], ["cuda:0 does not start: no memory left"])
+    found = find_gpus(Settings(gpus="2,1"), PinnedMemory(0))
+    assert found == (["cuda:1"], ["there is no cuda:2, only 2 GPUs"])
+    cupy_with(monkeypatch, lambda: 1)
+    assert reasons(monkeypatch, gpus="1") == ["there is no cuda:1, only 1 GPU"]
 
 
 # Pinned buffers
