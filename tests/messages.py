@@ -34,6 +34,8 @@ def request(
 
 def as_json(message: dict[str, Any]) -> dict[str, Any]:
     """The same with data as base64, for json=."""
+    if message["inputs"] is None:
+        return message
     inputs = message["inputs"].items()
     return message | {
         "inputs": {name: None if data is None else base64.b64encode(data).decode() for name, data in inputs}

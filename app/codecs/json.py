@@ -101,10 +101,11 @@ class JsonCodec:
             if text.startswith("\ufeff"):
                 raise json.JSONDecodeError("a byte order mark comes first; leave it out", text, 0)
             document = decode(text, _DECODER, max_depth, memory)
-            data = document.pop("inputs", None) if isinstance(document, dict) else None
+            data = None
             found = 0
-            if isinstance(data, dict):
-                data = {name: _input(value, strings, body, memory) for name, value in data.items()}
+            if isinstance(document, dict) and isinstance(inputs := document.get("inputs"), dict):
+                del document["inputs"]
+                data = {name: _input(value, strings, body, memory) for name, value in inputs.items()}
                 found = sum(map(_count, data.values()))
             has_escapes = "\\" in text
             for node in _constant_nodes(document):
@@ -155,7 +156,8 @@ class JsonCodec:
         elif isinstance(value, str):
             text = memoryview(value.encode())
         else:
-            raise _not_base64(value, path, "must be a string of base64" + (", or numbers" if desc else ""))
+            told = "are null; they " if value is None else ""
+            raise _not_base64(value, path, f"{told}must be a string of base64" + (", or numbers" if desc else ""))
         try:
             canonical, size = _judged(text)
             if size < SMALLEST:
@@ -423,7 +425,8 @@ def _restore(value: Any, texts: Callable[[str], Any], depth: int) -> Any:
     """`value` with the strings that were cut out. Raises RecursionError if it nests deeper than `depth`."""
     kind = type(value)
     if kind is str:
-        return texts(value)
+        found = texts(value)
+        return found if type(found) is str else _restore(found, texts, depth)  # an array, which nests as others do
     if kind is dict or kind is list:
         if depth == 0:
             raise RecursionError

@@ -74,7 +74,8 @@ class MsgpackCodec:
         self, body: Body, value: object, path: Path, memory: MemoryShare, desc: TensorDesc | None = None
     ) -> Buffer:
         if not isinstance(value, Span):
-            message = f"Data of {tensor_name(path)} must be binary (MessagePack's bin)."
+            told = "are null; they " if value is None else ""
+            message = f"Data of {tensor_name(path)} {told}must be binary (MessagePack's bin)."
             raise refused(path, message, abbreviate(value, inner=isinstance(value, list)), "bin")
         return memoryview(body)[value.start : value.stop]
 

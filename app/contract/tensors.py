@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from app.contract import constants
 from app.contract.constants import TensorFlag
+from app.contract.members import Lenient
 from app.contract.scalars import UINT_MAX, Uint, Uint64
 from app.contract.violations import Path, Violation
 
@@ -47,7 +48,7 @@ class once(Generic[T]):  # noqa: N801 - as `property` is
         return made
 
 
-class TensorDesc(BaseModel):
+class TensorDesc(Lenient):
     """A tensor's element type and layout in its buffer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, ignored_types=(once,))

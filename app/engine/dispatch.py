@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypeVar, final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 from app.codecs.codec import BASE64
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.members import Lenient
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import abbreviate
@@ -50,27 +51,22 @@ DataForm: TypeAlias = Annotated[
 ]
 
 
-# Null is what is left out, as it is of the other fields. Clients that are generated need not know.
-Level: TypeAlias = Annotated[FeatureLevel, BeforeValidator(lambda level: NEWEST if level is None else level)]
-DeviceName: TypeAlias = Annotated[str, BeforeValidator(lambda name: "auto" if name is None else name)]
-
-
-class DispatchRequest(BaseModel):
+class DispatchRequest(Lenient):
     """An operator, its bindings, and how to execute it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     operator: OperatorDesc = Field(description="The operator's descriptor.")
     inputs: dict[str, InputData] = Field(description="Data of each input tensor of the descriptor, by field name.")
-    feature_level: Level = Field(NEWEST, description="The request is judged as a device of this level does.")
+    feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
     in_place: str | None = Field(
         None, description="The input whose buffer the output takes, if the operator and the layouts permit it."
     )
-    device: DeviceName = Field("auto", description="`auto`, or a device's name from the capabilities.")
+    device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
     data: DataForm = None
 
 
-class GraphDispatchRequest(BaseModel):
+class GraphDispatchRequest(Lenient):
     """A graph in place of an operator: it is compiled, initialized and executed once."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -79,8 +75,8 @@ class GraphDispatchRequest(BaseModel):
     inputs: dict[str, InputData] = Field(
         description="Data of each input of the graph, by its name or index, those that are OWNED_BY_DML as well."
     )
-    feature_level: Level = Field(NEWEST, description="The request is judged as a device of this level does.")
-    device: DeviceName = Field("auto", description="`auto`, or a device's name from the capabilities.")
+    feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
+    device: str = Field("auto", description="`auto`, or a device's name from the capabilities.")
     data: DataForm = None
 
 

@@ -12,10 +12,11 @@ from typing_extensions import TypedDict
 from app.codecs.codec import BASE64, Body, Decoder, Span
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
+from app.contract.members import Lenient
 from app.contract.scalars import Uint
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Path, refused
-from app.engine.dispatch import DataForm, DeviceName, GraphCapability, InputData, Level
+from app.engine.dispatch import DataForm, GraphCapability, InputData
 from app.engine.graphs import GraphRequest
 from app.engine.inputs import given_inputs
 from app.graphs.descriptor import ConstantNode, GraphDesc
@@ -67,7 +68,7 @@ OnnxData: TypeAlias = Annotated[
 ]
 
 
-class GraphKeepRequest(BaseModel):
+class GraphKeepRequest(Lenient):
     """A graph to be compiled, initialized and kept."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -78,13 +79,13 @@ class GraphKeepRequest(BaseModel):
         description="Data of each input of the graph that is OWNED_BY_DML, by its name or index.",
     )
     name: GraphName | None = Field(None, description="What to call the graph. No two kept graphs have the same name.")
-    feature_level: Level = Field(NEWEST, description="The graph is judged as a device of this level does.")
-    device: DeviceName = Field(
+    feature_level: FeatureLevel = Field(NEWEST, description="The graph is judged as a device of this level does.")
+    device: str = Field(
         "auto", description="Where it is dispatched unless the dispatch says: `auto`, or a device's name."
     )
 
 
-class OnnxKeepRequest(BaseModel):
+class OnnxKeepRequest(Lenient):
     """An ONNX model to be compiled for inputs of these sizes, initialized and kept as a graph."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -94,7 +95,7 @@ class OnnxKeepRequest(BaseModel):
         default_factory=dict, description="Of each input whose sizes are not all in the model, by its name."
     )
     name: GraphName | None = Field(None, description="What to call the graph. No two kept graphs have the same name.")
-    device: DeviceName = Field(
+    device: str = Field(
         "auto", description="Where it is dispatched unless the dispatch says: `auto`, or a device's name."
     )
 
@@ -114,7 +115,7 @@ class OnnxQuery(BaseModel):
     )
 
 
-class GraphExecuteRequest(BaseModel):
+class GraphExecuteRequest(Lenient):
     """Data to dispatch a kept graph on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -332,7 +332,7 @@ def _check_same(request: GraphKeepRequest, known: Record) -> None:
     """That nothing is asked for that the graph, which is kept already, does not have. Raises GraphConflict."""
     for field, has in (("name", known.name), ("device", known.device)):
         given = getattr(request, field)
-        if field in request.model_fields_set and given not in (None, has):
+        if field in request.model_fields_set and given != has:
             stated = f"is kept already, with the {field} {has}" if has else f"is kept already, without a {field}"
             message = f"The graph {known.id} {stated}; drop it first to change that."
             raise GraphConflict(Violation((field,), message, given, has))

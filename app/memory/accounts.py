@@ -58,7 +58,7 @@ class MemoryAccount:
         pool, limit = self.pool, self.limit
         with self._lock:
             used = self.used + amount
-            if used > limit and amount > 0:
+            if used > limit:
                 raise MemoryExhausted(amount, limit - self.used)
             self.used = used
             pool.room = limit - used
@@ -98,6 +98,13 @@ class MemoryShare:
             self.check(amount)
         self._account.move(amount)
         self.held = held
+
+    def hold(self, amount: int) -> None:
+        """Hold `amount` bytes in place of what is held. Raises like `take`."""
+        if amount > self.held:
+            self.take(amount - self.held)
+        else:
+            self.give(self.held - amount)
 
     def check(self, amount: int) -> None:
         """Raise LimitExceeded if `amount` more bytes could not be held even if there were no other requests."""

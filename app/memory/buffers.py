@@ -178,20 +178,17 @@ class BufferPool:
 
 
 def _touch(buffer: Buffer) -> None:
-    """Have the system provide all pages of fresh memory.
+    """Have the system provide all pages of fresh memory, which begins with one.
 
     Some at a time: for as long as a call takes, nobody else in this process gets or gives back any memory by `mmap`,
     which waits for that with the interpreter's lock in its hands.
     """
     libc = ctypes.CDLL(None)  # whose calls let other threads run
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-    end = address + len(buffer)
-    start = address - address % mmap.PAGESIZE
-    for begin in range(start, end, _TOUCHED):
-        stop = min(begin + _TOUCHED, end)
-        if libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(stop - begin), _MADV_POPULATE_WRITE) != 0:
-            within = max(begin, address)  # before Linux 5.14
-            libc.memset(ctypes.c_void_p(within), 0, ctypes.c_size_t(stop - within))
+    for begin in range(0, len(buffer), _TOUCHED):
+        start, length = ctypes.c_void_p(address + begin), ctypes.c_size_t(min(_TOUCHED, len(buffer) - begin))
+        if libc.madvise(start, length, _MADV_POPULATE_WRITE) != 0:  # before Linux 5.14
+            libc.memset(start, 0, length)
 
 
 def _rounded(size: int) -> int:

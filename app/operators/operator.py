@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema
 
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.kinds import Kind
+from app.contract.members import Lenient
 from app.contract.scalars import Float, Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import MAX_TENSORS, TensorDesc, element_name, members
@@ -81,7 +82,7 @@ OptionalScaleBias = Annotated[
 ]
 
 
-class Operator(BaseModel):
+class Operator(Lenient):
     """Base of the operator descriptors.
 
     A subclass states its fields as DirectML names them (tensors in the structure's order, `Annotated` with their

@@ -23,7 +23,7 @@ from app.codecs.json import BLOCK, LONG, NAMES, JsonCodec, Slashed
 from app.codecs.numbers import Numbers
 from app.codecs.structure import SEARCHED, Unreadable
 from app.contract.violations import ContractError
-from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare, RequestOver
 from app.memory.buffers import SMALLEST
 from app.operators.catalog import OPERATORS
 from tests.codecs.documents import (
@@ -314,7 +314,7 @@ class TestTensorData:
     @given(documents())
     def test_anything_else_is_refused(self, value: Any) -> None:
         assume(not isinstance(value, str))
-        with pytest.raises(ContractError, match="InputTensor must be a string of base64") as refusal:
+        with pytest.raises(ContractError, match=r"InputTensor (are null; they )?must be a string of base64") as refusal:
             self.read(value)
         assert refusal.value.violations[0].path == self.PATH
 
@@ -360,6 +360,12 @@ class TestTensorData:
         CODEC.put_back(body, span, found)
         assert body == original
 
+    @pytest.mark.parametrize("value", ["AAAA", Slashed(0, 4), Numbers(memoryview(b"[1]")), None])
+    def test_nothing_else_is_put_back(self, value: object) -> None:
+        body = bytearray(b"1234")
+        CODEC.put_back(memoryview(body), value, memoryview(b"abc"))
+        assert body == b"1234"
+
     def test_small_ones_do_not(self) -> None:
         text = base64.b64encode(bytes(SMALLEST - 1))
         body, memory = memoryview(bytearray(text)), share()
@@ -367,17 +373,35 @@ class TestTensorData:
         assert memory.held == SMALLEST - 1
         assert body == text
 
-    @pytest.mark.parametrize("blocks", [0, 0.5, 1, 1.25, 2, 3 - 4 / BLOCK])
+    @pytest.mark.parametrize("blocks", [0, 0.5, 1, 1.25, 2, 3 - 2 / BLOCK])
     @pytest.mark.parametrize("spoilt", [b"?", b"=", b"/B=="])
     def test_text_that_is_refused_is_as_it_was(self, blocks: float, spoilt: bytes) -> None:
         """Since a document that resembles an earlier one is then read from the beginning."""
         text = base64.b64encode(np.random.default_rng(2).bytes(3 * BLOCK))
         place = int(blocks * BLOCK) // 3 * 4
         text = text[:place] + spoilt + text[place + len(spoilt) :]
-        body = memoryview(bytearray(b'"' + text))
-        with pytest.raises(ContractError, match="base64"):
-            CODEC.binary(body, Span(1, 1 + len(text)), self.PATH, share())
-        assert body[1:] == text
+        for body in (memoryview(bytearray(b'"' + text)), memoryview(b'"' + text)):  # which cannot be written to
+            with pytest.raises(ContractError, match="base64"):
+                CODEC.binary(body, Span(1, 1 + len(text)), self.PATH, share())
+            assert body[1:] == text
+
+    @pytest.mark.parametrize("form", [Span, Slashed])
+    def test_nobody_who_hung_up_has_large_ones_decoded(self, form: Any) -> None:
+        body, memory = memoryview(bytearray(b"A" * 2 * BLOCK)), share()
+        memory.close()
+        with pytest.raises(RequestOver):
+            CODEC.binary(body, form(0, len(body)), self.PATH, memory)
+
+    def test_others_have_their_turn_while_large_ones_are_read(self) -> None:
+        """Looked at for escapes, rid of these, and decoded."""
+        text = b"A" * 4 * BLOCK
+        for end, least in ((b"AAAA", 4 + 3), (b"AAA\\/", 4 + 4 + 3)):
+            body = memoryview(bytearray(b'{"inputs": {"a": "' + text + end + b'"}}'))
+            with mock.patch.object(MemoryShare, "ensure_open") as asked:
+                document = CODEC.decode(body, 1 << 10, MAX_DEPTH, share())
+                searched = len(body) // SEARCHED
+                CODEC.binary(body, document["inputs"]["a"], self.PATH, share())
+            assert asked.call_count >= searched + least
 
     def test_memory_is_accounted_for(self) -> None:
         memory = share()
@@ -404,6 +428,15 @@ def test_depth(opening: bytes, closing: bytes, rest: bytes, depth: int) -> None:
     decode(CODEC, opening * depth + rest + closing * depth, max_depth=depth)
     beyond = opening * (depth + 1) + rest + closing * (depth + 1)
     assert outcome(lambda: decode(CODEC, beyond, max_depth=depth)) is LimitExceeded
+
+
+@pytest.mark.parametrize("around", [b'{"of": {"inputs": {"a": %b}}}', b'{"inputs": {"a": {"data": {"data": %b}}}}'])
+def test_depth_of_arrays_that_are_taken_for_data_at_first(around: bytes) -> None:
+    outside = around.count(b"{")
+    for inside in (1, 100):
+        body = around % (b"[" * inside + b"1" + b"]" * inside)
+        assert decode(CODEC, body, max_depth=outside + inside) == json.loads(body)
+        assert outcome(partial(decode, CODEC, body, max_depth=outside + inside - 1)) is LimitExceeded
 
 
 @pytest.mark.parametrize("character", ["\x00", "\n", "\x1f", '\\"', "\\x"])

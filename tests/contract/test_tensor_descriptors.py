@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.contract.constants import DataType
 from app.contract.scalars import UINT_MAX
-from app.contract.tensors import MAX_ELEMENTS, MAX_RANK, TensorDesc, packed_strides
+from app.contract.tensors import MAX_ELEMENTS, MAX_RANK, TensorDesc, packed_strides, path_of
 from app.contract.violations import ContractError
 from tests.contract.refusals import check_wording, refusals
 
@@ -103,6 +103,66 @@ def test_packed_strides_are_numpys(layout: list[tuple[int, int]]) -> None:
     assert tensor("UINT8", sizes, strides).is_packed == view.flags.c_contiguous
 
 
+def test_steps_are_strides_of_what_has_more_than_one_element() -> None:
+    assert tensor("UINT8", [1, 2, 1, 3], [7, 3, 9, 1]).steps == [0, 3, 0, 1]
+    assert tensor("UINT8", [1, 2, 1, 3]).steps == [0, 3, 0, 1]
+
+
+def test_what_has_no_gaps() -> None:
+    assert tensor("UINT8", [2, 3]).gapless
+    assert tensor("UINT8", [2, 3], [1, 2]).gapless, "transposed"
+    assert not tensor("UINT8", [2, 3], [4, 1]).gapless
+
+
+def test_data_may_be_as_long_as_the_layout_reaches_or_rounded_up_or_as_stated() -> None:
+    assert tensor("UINT8", [5]).data_lengths == {5, 8}
+    assert tensor("UINT8", [5], TotalTensorSizeInBytes=16).data_lengths == {5, 8, 16}
+    assert tensor("FLOAT32", [5]).data_lengths == {20}
+
+
+def test_layouts_that_are_the_same() -> None:
+    one = tensor("FLOAT32", [1, 2, 3])
+    for same in (
+        one,
+        tensor("INT32", [1, 2, 3]),
+        tensor("FLOAT32", [1, 2, 3], [9, 3, 1]),
+        tensor("FLOAT32", [1, 2, 3], TotalTensorSizeInBytes=24),
+    ):
+        assert one.same_layout(same)
+        assert same.same_layout(one)
+    for other in (
+        tensor("FLOAT16", [1, 2, 3], TotalTensorSizeInBytes=24),
+        tensor("FLOAT32", [2, 3]),
+        tensor("FLOAT32", [1, 2, 3], [9, 1, 2]),
+        tensor("FLOAT32", [1, 2, 3], TotalTensorSizeInBytes=28),
+    ):
+        assert not one.same_layout(other)
+        assert not other.same_layout(one)
+
+
+def test_too_many_elements_are_much_to_say() -> None:
+    """As is all that may be left out."""
+    assert tensor("INT8", [65535, 65537]).states_little
+    assert not TensorDesc.model_validate({"DataType": "INT8", "Sizes": [65536, 65536]}).states_little
+    assert not TensorDesc.model_validate(FLOAT32 | {"Flags": "OWNED_BY_DML"}).states_little
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("InputTensor", ("InputTensor",)),
+        ("InputTensors[0]", ("InputTensors", 0)),
+        ("InputTensors[127]", ("InputTensors", 127)),
+        *(
+            (name, (name,))
+            for name in ("a[00]", "a[01]", "a[-1]", "a[", "[0]", "a[0][0]", f"a[{'9' * 5000}]", "a b[0]")
+        ),
+    ],
+)
+def test_names_of_tensors_and_where_these_are(name: str, path: tuple[str | int, ...]) -> None:
+    assert path_of(name) == path
+
+
 # Members
 
 
@@ -121,6 +181,13 @@ def test_alignment_is_a_power_of_two_not_below_the_element(element_bytes: int) -
     assert accepted == {0} | {n for n in powers if element_bytes <= n <= 1024}
     for power in powers - set(range(1025)):
         assert refusals(document | {"GuaranteedBaseOffsetAlignment": power}) == []
+
+
+@pytest.mark.parametrize("data_type", ["UINT4", "INT4"])
+def test_half_bytes_have_packed_strides_alone(data_type: str) -> None:
+    document = {"DataType": data_type, "Sizes": [1, 2, 3]}
+    assert refusals(document | {"Strides": [6, 3, 1]}) == refusals(document | {"Strides": [0, 3, 1]}) == []
+    assert [each.pointer for each in refusals(document | {"Strides": [6, 4, 1]})] == ["/Strides"]
 
 
 @pytest.mark.parametrize("data_type", ["UINT4", "INT4"])
@@ -157,7 +224,15 @@ def test_sizes_up_to_the_most_elements(sizes: list[int]) -> None:
 
 def test_dimension_count_may_be_stated() -> None:
     assert refusals(FLOAT32 | {"DimensionCount": 4}) == []
-    assert refusals(FLOAT32 | {"DimensionCount": None}) == []
+
+
+@pytest.mark.parametrize(
+    "member", ["Strides", "Flags", "DimensionCount", "TotalTensorSizeInBytes", "GuaranteedBaseOffsetAlignment"]
+)
+def test_what_may_be_left_out_may_be_null(member: str) -> None:
+    document = FLOAT32 | {member: None}
+    assert refusals(document) == []
+    assert TensorDesc.model_validate(document) == TensorDesc.model_validate(FLOAT32)
 
 
 def test_broadcasting_strides_are_for_inputs() -> None:
@@ -195,7 +270,6 @@ def test_broadcasting_strides_are_for_inputs() -> None:
         ({"Strides": [6, 6, 3.5, 1]}, "/Strides/2", 3.5, "an integer"),
         ({"Strides": "packed"}, "/Strides", "packed", "an array"),
         ({"Flags": 1}, "/Flags", 1, ["NONE", "OWNED_BY_DML"]),
-        ({"Flags": None}, "/Flags", None, ["NONE", "OWNED_BY_DML"]),
         ({"Flags": ["NONE"] * 9}, "/Flags", 9, "<= 8"),
         ({"Flags": "OWNED"}, "/Flags", "OWNED", ["NONE", "OWNED_BY_DML"]),
         ({"Flags": ["NONE", 1]}, "/Flags/1", 1, ["NONE", "OWNED_BY_DML"]),
@@ -231,7 +305,6 @@ def test_broadcasting_strides_are_for_inputs() -> None:
         ({"GuaranteedBaseOffsetAlignment": 48}, "/GuaranteedBaseOffsetAlignment", 48, "0, or a power of two >= 4"),
         ({"GuaranteedBaseOffsetAlignment": -16}, "/GuaranteedBaseOffsetAlignment", -16, ">= 0"),
         ({"GuaranteedBaseOffsetAlignment": 1 << 32}, "/GuaranteedBaseOffsetAlignment", 1 << 32, f"<= {UINT_MAX}"),
-        ({"GuaranteedBaseOffsetAlignment": None}, "/GuaranteedBaseOffsetAlignment", None, "an integer"),
         ({"Stride": [1]}, "/Stride", [1], sorted(TensorDesc.model_fields)),
         ({"dataType": "FLOAT32"}, "/dataType", "FLOAT32", sorted(TensorDesc.model_fields)),
     ],

@@ -25,6 +25,7 @@ from app.devices.estimates import (
     measure,
     square_product,
 )
+from app.formula.costs import FUNCTION
 from app.formula.structures import Structures
 from app.memory.buffers import BufferPool
 from app.operators.compiled import CompiledOperator
@@ -140,7 +141,10 @@ def test_an_operator_by_position_is_what_its_formula_is() -> None:
     ids=["products", "of integers", "forward", "backward", "convolved integers", "attention", "recurrent"],
 )
 def test_products_are_what_they_multiply(document: dict[str, Any], multiplications: int) -> None:
-    assert Work.of(compiled(document)).multiplications == multiplications
+    """And something for each element besides."""
+    made = Work.of(operator := compiled(document))
+    assert made.multiplications == multiplications
+    assert made.operations == FUNCTION * operator.elements if operator.call else made.operations > 0
 
 
 def test_of_a_graph_what_is_between_its_kernels_is_not_moved() -> None:
@@ -214,7 +218,25 @@ def test_the_least_that_a_gpu_is_done_first_with() -> None:
     for of, expected in ((hard_sigmoid, 1 << 22), (square_product, 256)):
         assert pace.least(of) == expected
         assert not pace.favours_gpu(Work.of(of(expected // 2)))
+    nothing = Pace(start=0.0, product=0.0, bus=0.0, memory=1.0, operation=1.0, multiplication=1.0)
+    assert nothing.least(hard_sigmoid) == 1
     slow = Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
     assert slow.least(hard_sigmoid) is None
     never = Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=0.0, multiplication=0.0)
     assert never.least(square_product) is None
+
+
+def test_it_is_looked_for_up_to_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = Work.of(hard_sigmoid(8)).passed
+    pace = Pace(start=passed - 1, product=0.0, bus=0.0, memory=1.0, operation=0.0, multiplication=0.0)
+    for most, expected in ((8, 8), (7, None)):
+        monkeypatch.setattr(estimates, "MOST", most)
+        assert pace.least(hard_sigmoid) == expected
+
+
+def test_a_bus_takes_no_less_than_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should the smaller dispatches have been disturbed."""
+    clock = [0.0]
+    monkeypatch.setattr(estimates, "perf_counter", lambda: clock[0])
+    device: Any = Timed(clock, lambda each: [1.0 if each.elements == FEW else 0.5] * LEAST)
+    assert measure(device, device, BufferPool(0)).bus == 0

@@ -27,6 +27,7 @@ from app.engine.dispatch import DispatchRequest
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
 from app.formula.structures import Structures
+from app.graphs.schedule import InitializedGraph
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
 from app.memory.buffers import Buffer, BufferPool
@@ -141,6 +142,26 @@ def test_auto_takes_a_gpu_from_the_crossover_on(gpus: list[Any], numpy_device: N
     assert run(chosen, LARGE).device == "cuda:0"
 
 
+def test_a_gpu_s_kernel_is_prepared_once(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[str] = []
+
+    def prepare(gpu: FakeGpu, operator: CompiledOperator) -> FakeKernel:
+        prepared.append(gpu.name)
+        return FakeKernel(gpu, operator)
+
+    monkeypatch.setattr(FakeGpu, "prepare", prepare)
+    kernel = FallbackDevice(gpus, numpy_device).prepare(celu(1))
+    x = memoryview(bytearray(4))
+    for _ in range(2):
+        kernel.dispatch([x], [x], lambda: False)
+        assert not kernel.runs_inline
+    gpus[0].load = 1
+    kernel.dispatch([x], [x], lambda: False)
+    assert prepared == ["cuda:0", "cuda:1"]
+
+
 def test_a_name_forces(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=LARGE)
     for name in ("numpy", "cuda:0", "cuda:1"):
@@ -169,6 +190,19 @@ def test_auto_leaves_out_what_is_out_of_service(gpus: list[Any], numpy_device: N
     assert placed.troubles() == ["cuda:0 is out of service: it fell off the bus"]
 
 
+def test_if_all_are_out_of_service_the_one_with_the_least_load_says_so(
+    gpus: list[Any], numpy_device: NumpyDevice
+) -> None:
+    for gpu, load in zip(gpus, (2, 1), strict=True):
+        gpu.out_of_service, gpu.load = "it fell off the bus", load
+    assert FallbackDevice(gpus, numpy_device).least_loaded() is gpus[1]
+
+
+def test_several_are_called_auto(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    assert FallbackDevice(gpus, numpy_device).name == "auto"
+    assert FallbackDevice(gpus[1:], numpy_device).name == "cuda:1"
+
+
 def test_without_gpus_auto_is_numpy(numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, gpus="none", crossover_elements=1)
     assert placed.choose("auto", celu(LARGE)) is numpy_device
@@ -193,11 +227,16 @@ def test_auto_takes_a_gpu_where_it_is_done_first(
     assert told in caplog.messages
 
 
-def test_a_graph_is_looked_at_once(gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+def a_product(numpy_device: NumpyDevice) -> InitializedGraph:
+    """A graph of one product of matrices of 256 rows."""
     desc = tensor(sizes=(256, 256))
     product = node("GEMM", ATensor=desc, BTensor=desc, TransA="NONE", TransB="NONE", Alpha=1, Beta=0)
     drawn = Drawn(graph([product], [into("x", 0), into("w", 0, 1)], [out(0, "y")]), dict.fromkeys("xw", bytes(1 << 18)))
-    made = initialized(drawn.graph(), drawn, numpy_device, Structures())
+    return initialized(drawn.graph(), drawn, numpy_device, Structures())
+
+
+def test_a_graph_is_looked_at_once(gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = a_product(numpy_device)
     looked: list[Any] = []
 
     def work_of(work: Any) -> Work:
@@ -221,6 +260,24 @@ def test_nothing_is_measured_where_the_elements_are_set(
 ) -> None:
     monkeypatch.setattr(placement, "measure", lambda *_: pytest.fail("measured"))
     assert place(numpy_device, crossover_elements=77).pace is None
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_kernels_are_compiled_at_the_start_if_the_setting_says_so(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(placement, "compile_ahead", made.append)
+    place(numpy_device, crossover_elements=1, compile_ahead=ahead)
+    assert made == ([gpus] if ahead else [])
+
+
+def test_nothing_is_compiled_or_measured_without_gpus(
+    numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("compile_ahead", "measure"):
+        monkeypatch.setattr(placement, name, lambda *_: pytest.fail("there is none"))
+    assert place(numpy_device, gpus="none").pace is None
 
 
 def test_auto_is_numpy_where_the_gpu_fails_while_it_is_measured(
@@ -314,6 +371,24 @@ def test_without_memory_it_is_tried_again_with_what_other_processes_had(
     assert len(given) == 3
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_other_processes_ask_for_is_given_where_there_is_something(
+    gpus: list[Any], numpy_device: NumpyDevice, is_lost: bool
+) -> None:
+    """What is lost cannot be asked, but nobody is kept waiting."""
+    neighbours = Neighbours(2)
+    placed = Placement(Settings(), numpy_device, None, neighbours.member(1))
+    gpus[1].out_of_service = "it fell off the bus" if is_lost else None
+    placed.tend()
+    assert gpus[1].freed == 0, "nobody has asked"
+    with ThreadPoolExecutor(1) as asking:
+        asked = asking.submit(neighbours.member(0).ask, 1, 60.0, lambda: False)
+        while not asked.done():
+            placed.tend()
+    assert (gpus[0].freed, gpus[1].freed) == (0, 0 if is_lost else 1)
+    Placement(Settings(), numpy_device).tend()  # by itself, it has nobody to give anything to
+
+
 @pytest.mark.parametrize("causes", [("memory", "memory"), ("lost",), ("error",), ("memory", "lost")])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_numpy_answers_what_a_gpu_cannot(
@@ -324,6 +399,27 @@ def test_numpy_answers_what_a_gpu_cannot(
     ran = run(FallbackDevice(gpus[:1], numpy_device), SMALL, in_place=in_place)
     assert ran == ExecutionRecord("numpy", "cpu", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
     assert gpus[0].ran == 0
+
+
+def test_what_a_gpu_cannot_time_numpy_does(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    placed = place(numpy_device, crossover_elements=1)
+    made = a_product(numpy_device)
+
+    def times(_: object, __: object) -> list[float]:
+        if gpus[0].failures:
+            raise gpus[0].failures.pop()
+        return [0.5]
+
+    gpus[0].step_seconds = times
+    gpus[0].ran = ExecutionRecord("cuda:0", "cuda")
+    take = BufferPool(0).take
+    assert placed.step_seconds("cuda:0", made, take, lambda: False) == (gpus[0].ran, [0.5])
+    failing(gpus[0], "lost")
+    ran, seconds = placed.step_seconds("cuda:0", made, take, lambda: False)
+    assert ran == ExecutionRecord("numpy", "cpu", "cuda:0 fails: lost")
+    assert len(seconds) == 1
+    ran, _ = placed.step_seconds("numpy", made, take, lambda: False)
+    assert ran == ExecutionRecord("numpy", "cpu")
 
 
 def service_of(**settings: Any) -> Service:
@@ -473,6 +569,7 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ("settings", "sentence"),
     [
         ({"gpus": "0,3"}, "The setting gpus is 0,3, but cuda:0 does not start: no; there is no cuda:3, only 2 GPUs."),
+        ({"gpus": "1,3"}, "The setting gpus is 1,3, but there is no cuda:3, only 2 GPUs."),
         ({"gpus": "1"}, None),
         ({"require_gpu": True}, None),
         ({"require_gpu": True, "gpus": "none"}, "A GPU is required, but the setting gpus is none."),
@@ -509,6 +606,10 @@ def test_a_gpu_that_does_not_start_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(placement, "CudaDevice", device)
     found: Any = find_gpus(Settings(), PinnedMemory(0))
     assert found == (["cuda:1"], ["cuda:0 does not start: no memory left"])
+    found = find_gpus(Settings(gpus="2,1"), PinnedMemory(0))
+    assert found == (["cuda:1"], ["there is no cuda:2, only 2 GPUs"])
+    cupy_with(monkeypatch, lambda: 1)
+    assert reasons(monkeypatch, gpus="1") == ["there is no cuda:1, only 1 GPU"]
 
 
 # Pinned buffers

@@ -338,9 +338,8 @@ def test_inputs_that_are_not_owned(service: Service) -> None:
         keep(service, sums(), inputs={"own": OWN.tobytes(), "z": bytes(4)})
 
 
-def test_to_time_its_kernels_takes_matrices_of_their_own() -> None:
-    """A known matrix is packed once more, which is charged to who asks."""
-    size = 256
+def product(size: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A graph that multiplies by a matrix that it owns, and this matrix."""
     gemm = {
         "ATensor": tensor(sizes=(1, size)),
         "BTensor": tensor(sizes=(size, size)) | {"Flags": OWNED["Flags"]},
@@ -354,8 +353,31 @@ def test_to_time_its_kernels_takes_matrices_of_their_own() -> None:
         [into("x", "gemm", "ATensor"), into("w", "gemm", "BTensor")],
         [out("gemm", "y", "OutputTensor")],
     )
+    return document, {"w": bytes(4 * size * size)}
+
+
+def test_matrices_that_are_packed_are_charged_to_who_has_them_kept() -> None:
+    size = 256
+    document, inputs = product(size)
+    held = []
+    for llvm in (False, True):
+        service = Service(Settings(threads=1, gpus="none", llvm=llvm))
+        body = sent(document, inputs=inputs)
+        with service.memory.open() as memory:
+            request = validate(GraphKeepRequest, CODEC.decode(body, len(body), service.settings.max_depth, memory))
+            kept, _ = service.graphs.keep(request, CODEC, body, memory, lambda: False)
+            held.append(memory.held - kept.compiled.packed_bytes)
+        service.close()
+    assert kept.compiled.packed_bytes >= 4 * size * size
+    assert held[0] == held[1]
+
+
+def test_to_time_its_kernels_takes_matrices_of_their_own() -> None:
+    """A known matrix is packed once more, which is charged to who asks."""
+    size = 256
+    document, inputs = product(size)
     service = Service(Settings(threads=1, gpus="none"))
-    kept, _ = keep(service, document, inputs={"w": bytes(4 * size * size)})
+    kept, _ = keep(service, document, inputs=inputs)
     packed = kept.compiled.packed_bytes
     assert packed >= 4 * size * size
     with service.memory.open() as memory:

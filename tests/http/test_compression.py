@@ -1,6 +1,7 @@
 """Compressed requests and answers, within the same limits as plain ones."""
 
 import gzip
+import zlib
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,6 +199,74 @@ def test_bombs_are_refused_before_they_take_memory(small: RunningServer, poor: R
     with httpx.Client(base_url=poor.url, timeout=30) as client:
         said = error_of(client.post(CELU, content=bomb, headers={"content-encoding": coding}), 413)
         assert "max_memory_bytes" in said
+
+
+class TestGzipMembers:
+    """gzip is as many members as a sender likes, one behind the other (RFC 1952, 2.2)."""
+
+    @staticmethod
+    def undone(data: bytes, most: int = 1 << 25) -> bytes:
+        with MemoryAccount(1 << 26).open() as memory:
+            return bytes(decompress(data, b"gzip", most, memory))
+
+    @pytest.mark.parametrize("size", [0, 1, 1000, 70_000, (1 << 20) + 1])
+    def test_all_sizes(self, size: int) -> None:
+        parts = [np.random.default_rng(seed).bytes(size) for seed in range(3)]
+        members = [gzip.compress(part) for part in parts]
+        assert self.undone(b"".join(members)) == b"".join(parts)
+        for ended in (members[0], b"".join(members)):
+            with pytest.raises(Unreadable, match="goes on for 5 bytes after its gzip data"):
+                self.undone(ended + bytes(5))
+            with pytest.raises(Unreadable, match="goes on for 1 bytes after its gzip data"):
+                self.undone(ended + members[0][:1])
+            for cut in (2, 10, len(members[0]) - 1):
+                with pytest.raises(Unreadable, match="ends before its gzip data do"):
+                    self.undone(ended + members[0][:cut])
+
+    def test_a_checksum_in_the_second(self) -> None:
+        wrong = bytearray(gzip.compress(b"more"))
+        wrong[-5] ^= 1
+        with pytest.raises(Unreadable, match=r"The body is not gzip: .*check"):
+            self.undone(gzip.compress(b"x") + wrong)
+
+    def test_only_gzip_has_members(self) -> None:
+        data = zlib.compress(b"x")
+        with MemoryAccount(1 << 26).open() as memory, pytest.raises(Unreadable, match="goes on for"):
+            decompress(data + gzip.compress(b"x"), b"deflate", 100, memory)
+
+    def test_each_counts_for_what_it_costs(self) -> None:
+        """Empty ones, too, or a body of nothing but them would keep a worker busy for long."""
+        data = gzip.compress(b"x" * 100) + 10 * gzip.compress(b"")
+        assert self.undone(data, 100 + 10 * 1024) == b"x" * 100
+        with pytest.raises(LimitExceeded, match="body, and 1024 for each gzip member behind the first: more"):
+            self.undone(data, 99 + 10 * 1024)
+
+    def test_none_is_copied_with_all_that_follow_it(self) -> None:
+        """zlib copies what follows a member in the same piece: of one with many members, most of it for each."""
+        data = 5000 * gzip.compress(b"")
+        pieces: list[int] = []
+        inflate = zlib.decompressobj
+
+        class Counting:
+            def __init__(self, window: int) -> None:
+                self._engine = inflate(window)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._engine, name)
+
+            def decompress(self, piece: Any, most: int) -> bytes:
+                pieces.append(len(piece))
+                return self._engine.decompress(piece, most)
+
+        with mock.patch("zlib.decompressobj", Counting):
+            assert self.undone(data) == b""
+        assert len(pieces) == 5000
+        assert max(pieces) <= 1024
+
+    def test_of_a_request(self, client: httpx.Client) -> None:
+        content, _ = body({"inputs": [listed("InputTensor", X)]})
+        data = gzip.compress(content[:20]) + gzip.compress(b"") + gzip.compress(content[20:])
+        assert send(client, data, {"content-encoding": "gzip"})[1].startswith(b"{")
 
 
 class TestZstd:

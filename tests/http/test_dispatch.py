@@ -146,6 +146,32 @@ def test_null_is_what_is_left_out(client: httpx.Client, post: Post) -> None:
     error_at("/inputs/CTensor", post(client, document))
 
 
+@both_encodings
+def test_null_is_what_is_left_out_of_what_has_a_default(client: httpx.Client, post: Post) -> None:
+    left_out = {"Flags": None, "GuaranteedBaseOffsetAlignment": None, "Strides": None}
+    tensor = {"DataType": "FLOAT32", "Sizes": [1]} | left_out
+    document = {
+        "operator": {"Type": "ACTIVATION_CELU", "InputTensor": tensor, "OutputTensor": tensor, "Alpha": None},
+        "inputs": {"InputTensor": np.array([-1], np.float32).tobytes()},
+    }
+    np.testing.assert_allclose(output_of(post(client, document)), np.expm1([-1]), rtol=1e-6)
+
+
+@both_encodings
+@pytest.mark.parametrize("name", ["operator", "inputs"])
+def test_null_is_not_taken_for_what_is_missing(client: httpx.Client, post: Post, name: str) -> None:
+    document = request(CELU, {"InputTensor": X}) | {name: None}
+    error = error_at(f"/{name}", post(client, document))
+    assert error["message"] == f"{name} is null; it must be an object."
+
+
+@both_encodings
+def test_null_data_are_told_as_such(client: httpx.Client, post: Post) -> None:
+    document = request(CELU, {"InputTensor": X}) | {"inputs": {"InputTensor": None}}
+    error = error_at("/inputs/InputTensor", post(client, document))
+    assert error["message"].startswith("Data of InputTensor are null; they must be ")
+
+
 def test_an_end_of_line_behind_the_path_leads_nowhere_else(client: httpx.Client) -> None:
     """Routes' patterns take it for the path's end, so that it once was answered with nothing, and 200."""
     answer = client.post("/v1/dispatch%0A", json=as_json(request(CELU, {"InputTensor": X})))

@@ -1,7 +1,9 @@
 """Accounts: no more than their limit, and all of it back once nobody works with it."""
 
+import time
 from collections.abc import Callable
 from functools import partial
+from mmap import mmap
 
 import pytest
 
@@ -45,6 +47,66 @@ def test_what_passes_is_given_back() -> None:
         assert share.held == account.used == 0
         assert len(share.buffer(50)) == 50
         assert account.used == 50
+
+
+def test_what_passes_is_given_back_whatever_happens() -> None:
+    account = MemoryAccount(100)
+    with account.open() as share:
+        with pytest.raises(ZeroDivisionError), share.passing(70):
+            raise ZeroDivisionError
+        assert share.held == account.used == 0
+
+
+def test_what_is_held_may_become_more_and_less() -> None:
+    account = MemoryAccount(100)
+    with account.open() as share:
+        for amount in (10, 100, 100, 0, 20):  # and no more meanwhile
+            share.hold(amount)
+            assert share.held == account.used == amount
+        with pytest.raises(LimitExceeded):
+            share.hold(101)
+        assert share.held == account.used == 20
+
+
+def test_what_is_kept_for_later_makes_room() -> None:
+    """At once: it is within the limit, too."""
+    pinned: list[int] = []
+    gone: list[int] = []
+
+    class Noted:
+        def pin(self, memory: mmap) -> None:
+            pinned.append(len(memory))
+
+        def unpin(self, memory: mmap) -> None:
+            gone.append(len(memory))
+
+    account = MemoryAccount(8 << 20, 8 << 20, Noted())
+    with account.open() as share:
+        for size in (1 << 20, 2 << 20):
+            share.buffer(size)
+        share.give(share.held)
+        assert pinned == [1 << 20, 2 << 20]
+        assert (account.pool.idle_bytes, gone) == (3 << 20, [])
+        share.take(6 << 20)
+        assert gone == [1 << 20]
+        share.give(6 << 20)
+        assert account.pool.idle_bytes == 2 << 20
+        share.take(8 << 20)
+        assert gone == [1 << 20, 2 << 20]
+
+
+def test_only_workers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event loop has nobody to wait for."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    with MemoryAccount(100).open() as share:
+        share.ensure_open()
+        assert slept == []
+        with share.lent():
+            share.ensure_open()
+            assert len(slept) == 1
+        share.ensure_open()
+        assert len(slept) == 1
 
 
 def test_a_buffer_that_is_not_there_is_not_held() -> None:

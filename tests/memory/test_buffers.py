@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import mmap
+import os
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +17,8 @@ import pytest
 from hypothesis import given
 
 import app.memory.buffers
-from app.memory.buffers import SMALLEST, Buffer, BufferPool
+from app.memory.buffers import SMALLEST, Buffer, BufferPool, beginning, fresh
+from tests.forked import forked
 
 MIB = 1 << 20
 
@@ -70,12 +72,26 @@ def test_comes_back_with_its_last_view() -> None:
     assert address(pool.take(MIB - 100)) == place
 
 
+@pytest.mark.parametrize("offset", [0, 1, 63, 64, 65, 1000])
+def test_what_is_received_has_its_data_aligned(offset: int) -> None:
+    assert (beginning(offset) + offset) % 64 == 0
+    assert 2048 - 64 < beginning(offset) <= 2048
+
+
+def test_what_one_process_writes_no_other_one_sees() -> None:
+    memory = fresh(SMALLEST)
+    os.waitpid(forked(lambda: memory.__setitem__(0, 1)), 0)
+    assert memory[0] == 0
+
+
 def test_large_ones_begin_at_a_page() -> None:
     assert address(BufferPool(0).take(SMALLEST)) % 4096 == 0
 
 
-def test_is_bounded() -> None:
+@pytest.mark.parametrize("room", [3 * MIB, 100 * MIB])
+def test_is_bounded(room: int) -> None:
     pool = BufferPool(3 * MIB)
+    pool.room = room
     buffers = [pool.take(size * MIB) for size in (1, 1, 1, 1, 4)]
     assert pool.idle_bytes == 0
     while buffers:
@@ -94,11 +110,23 @@ def test_those_used_last_are_kept() -> None:
     del kept
 
 
-def test_the_one_that_fits_best_is_used() -> None:
+def test_the_one_used_last_is_used_first() -> None:
+    """What is in caches of it, and in tables of pages, may still be there."""
+    pool = BufferPool(100 * MIB)
+    buffers = [pool.take(MIB) for _ in range(3)]
+    places = [address(each) for each in buffers]
+    for each in (1, 2, 0):
+        buffers[each] = memoryview(b"")
+        assert pool.idle_bytes
+    assert [address(each) for each in [pool.take(MIB) for _ in range(3)]] == [places[0], places[2], places[1]]
+
+
+@pytest.mark.parametrize("sizes", [(20, 16, 18, 14), (14, 18, 16, 20)])
+def test_the_one_that_fits_best_is_used(sizes: tuple[int, ...]) -> None:
     """But none of more than a quarter too much."""
     pool = BufferPool(100 * MIB)
     places = {}
-    buffers = [pool.take(size * MIB) for size in (20, 16, 18, 14)]
+    buffers = [pool.take(size * MIB) for size in sizes]
     while buffers:
         buffer = buffers.pop()
         places[buffer.nbytes // MIB] = address(buffer)
@@ -191,14 +219,12 @@ def test_memory_is_touched_piece_by_piece(monkeypatch: pytest.MonkeyPatch, *, fa
         return -1 if failing else int(libc.madvise(start, length, advice))
 
     def memset(start: ctypes.c_void_p, value: int, length: ctypes.c_size_t) -> None:
-        assert length.value in (lengths[-1], lengths[-1] - begin)
+        assert length.value == lengths[-1]
         libc.memset(start, value, length)
 
-    begin = 100
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(madvise=madvise, memset=memset))
-    memory = memoryview(app.memory.buffers.fresh(30 * MIB))[begin:]
-    app.memory.buffers._touch(memory)
-    assert sum(lengths) == 30 * MIB
+    app.memory.buffers._touch(memoryview(fresh(30 * MIB))[:-100])
+    assert sum(lengths) == 30 * MIB - 100
     assert max(lengths) == 4 * MIB
 
 

@@ -1,8 +1,10 @@
 """The heap on huge pages, on Linux that has them."""
 
+import ctypes
 import mmap
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +55,36 @@ def test_what_is_not_there_stays_away() -> None:
     with mmap.mmap(-1, 256 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
         huge_pages.collapse()
         assert huge_bytes("self") - before < 64 * MIB
+
+
+MAPS = """\
+00200000-00700000 rw-p 00000000 00:00 0                          [heap]
+00a00000-00c00000 rw-p 00000000 00:00 0 (nothing)
+7f0000100000-7f0000600000 rw-p 00000000 00:00 0 (nothing)
+7f0001000000-7f0002000000 r--p 00000000 00:00 0 (nothing)
+7f0003000000-7f0004000000 rw-p 00000000 08:01 1234               /usr/lib/libc.so.6
+7f0005000000-7f0006000000 rw-p 00001000 00:00 0 (nothing)
+7ffd00000000-7ffd00800000 rw-p 00000000 00:00 0                  [stack]
+""".replace("(nothing)", "")
+
+
+def test_what_is_all_of_a_page_and_no_file_s_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def madvise(page: ctypes.c_void_p, size: ctypes.c_size_t, advice: int) -> int:
+        assert (size.value, advice) == (2 * MIB, huge_pages._MADV_COLLAPSE)
+        asked.append(page.value or 0)
+        return -1 if len(asked) == 1 else 0
+
+    monkeypatch.setattr(huge_pages, "Path", lambda _: SimpleNamespace(read_text=lambda: MAPS))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(madvise=madvise))
+    assert huge_pages.collapse() == 4
+    assert asked == [0x200000, 0x400000, 0xA00000, 0x7F0000200000, 0x7F0000400000]
+
+
+def test_nothing_is_done_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(huge_pages, "Path", lambda _: tmp_path / "maps")
+    assert huge_pages.collapse() == 0
 
 
 def test_nothing_is_done_where_linux_cannot(monkeypatch: pytest.MonkeyPatch) -> None:

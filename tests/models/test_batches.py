@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from app.contract.violations import ContractError
 from app.engine.prepared import Outcome
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import QueueFull
@@ -276,6 +277,37 @@ def test_a_refusal_is_of_one_alone(together: Together, monkeypatch: pytest.Monke
 
     asyncio.run(main())
     assert [each.requests for each in together.executed if each.requests > 1] == [5]
+
+
+def test_data_of_the_wrong_length_are_refused_before_they_wait(together: Together) -> None:
+    """Or all that they are run with would have to be run again."""
+
+    async def short() -> None:
+        sized = await together.repository.compiled(together.repository.known("rows", None), ((1, 8), (1, 2)))
+        data = {"x": memoryview(bytes(28)), "k": memoryview(bytes(16))}
+        with together.service.memory.open() as memory:
+            await together.batcher.execute(sized.prepared["auto"], data, memory)
+
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        made = await asyncio.gather(*(together.ask(each) for each in range(4)), short(), return_exceptions=True)
+        assert [type(each) for each in made] == [type(None)] * 4 + [ContractError]
+        await together.settled()
+
+    asyncio.run(main())
+    assert [each.requests for each in together.executed if each.requests > 1] == [3]
+
+
+def test_those_that_are_a_batch_by_themselves_wait_for_none(together: Together) -> None:
+    """They are counted as what is none to be run with others."""
+
+    async def main() -> None:
+        for rows in (7, 8):
+            await together.ask(rows, rows)
+
+    asyncio.run(main())
+    assert [(each.rows, each.requests) for each in together.executed] == [(7, 1), (0, 1)]
 
 
 @pytest.mark.parametrize("failure", [MemoryExhausted(1, 0), RuntimeError("a kernel that fails")])

@@ -30,7 +30,7 @@ from app.http.telemetry.metrics import Metrics
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer, beginning
 from app.models.onnx.reading import Port, Signature
-from app.models.repository.model import LoadedModel
+from app.models.repository.model import LoadedModel, SizedModel, SizesOfAll
 from app.models.repository.repository import Repository
 from app.settings import Settings
 from app.stages import Stages
@@ -171,7 +171,9 @@ def test_one_that_is_unloaded_before_it_is_compiled_says_so(tmp_path: Path, monk
         await ask(endpoint)
 
     monkeypatch.setattr(Repository, "compiled", None)
-    with pytest.raises(HTTPException, match="was unloaded while the request came") as raised:
+    with pytest.raises(
+        HTTPException, match="affine:1 is not compiled for this request: it was loaded again, or"
+    ) as raised:
         asyncio.run(unloaded())
     assert raised.value.status_code == 503
     service.close()
@@ -192,6 +194,25 @@ def test_one_that_others_take_the_place_of_again_and_again_is_given_up(
         asyncio.run(ask(endpoint))
     assert raised.value.status_code == 503
     assert compiled == [((1, 3),)] * 4
+    repository.close()
+    service.close()
+    assert service.memory.used == 0
+
+
+def test_one_that_is_loaded_again_and_again_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asked for more sizes than there may be."""
+    service, repository, endpoint = rehearsed(tmp_path, llvm=False)
+    compiled = Repository.compiled
+
+    async def compile_and_load(self: Repository, model: LoadedModel, sizes: SizesOfAll) -> SizedModel:
+        made = await compiled(self, model, sizes)
+        await self.load("affine")
+        return made
+
+    monkeypatch.setattr(Repository, "compiled", compile_and_load)
+    with pytest.raises(HTTPException, match="affine:1 is not compiled for this request: it was loaded again") as raised:
+        asyncio.run(ask(endpoint))
+    assert (raised.value.status_code, raised.value.headers) == (503, {"Retry-After": "1"})
     repository.close()
     service.close()
     assert service.memory.used == 0

@@ -7,14 +7,15 @@ import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 import pytest
 
 from app.contract.violations import ContractError, Violation
 from app.engine.service import Service
-from app.memory.accounts import MemoryShare
+from app.memory.accounts import MemoryExhausted, MemoryShare
+from app.models.onnx import files, reading
 from app.models.onnx.errors import NotSupported
 from app.models.onnx.importer import import_model
 from app.models.onnx.reading import Unreadable
@@ -24,7 +25,7 @@ from app.models.repository.model import LoadedModel, blaming_nodes, read
 from app.models.repository.repository import NotReady, Repository, UnknownModel
 from app.models.repository.switches import UNTOUCHED, SharedSwitches, Switch
 from app.settings import Settings, Unusable
-from tests.models.documents import affine, model, put
+from tests.models.documents import affine, model, put, with_external_data
 
 
 class Opened:
@@ -178,6 +179,31 @@ def test_a_model_that_is_not_read_takes_no_memory(opened: Opened, tmp_path: Path
     with pytest.raises(BadConfig, match="in the folder"):
         read("m", "1", tmp_path / "affine.onnx", tmp_path / "config", opened.service, lambda: False)
     assert opened.service.memory.used == before
+
+
+def test_external_data_are_charged_before_they_are_read(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = opened.service.memory
+    asked: list[Path] = []
+
+    def noted(file: Path) -> BinaryIO:
+        asked.append(file)
+        return files.opened(file)
+
+    monkeypatch.setattr(reading, "opened", noted)
+    (tmp_path / "weights").write_bytes(np.ones(3, np.float32).tobytes())
+    put(file := tmp_path / "outside", with_external_data(tmp_path, "weights"))
+    needed = memory.used + file.stat().st_size + 12
+    monkeypatch.setattr(memory, "limit", needed - 1)
+    with pytest.raises(MemoryExhausted):
+        read("m", "1", file, None, opened.service, lambda: False)
+    assert asked == []
+    monkeypatch.setattr(memory, "limit", needed)
+    made = read("m", "1", file, None, opened.service, lambda: False)
+    assert len(asked) == 1
+    assert memory.used == needed - file.stat().st_size
+    made.close()
 
 
 def test_sizes_that_a_model_cannot_have_take_no_memory(opened: Opened) -> None:

@@ -23,6 +23,14 @@ _CODINGS = (*_WINDOW, _ZSTD)
 _PIECE = 1 << 18
 """Bytes that are taken or made at a time."""
 
+_FIRST = 1 << 10
+"""Bytes that are taken first, then twice as many each time: zlib copies what is left of them behind a gzip member."""
+
+_MEMBER = 1 << 10
+"""Bytes that a gzip member behind the first one counts for besides its own: what is made while one is begun."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
 _GROWTH = 4
 """How many times as large the next buffer is, where the size of what is decompressed is not known."""
 
@@ -123,28 +131,36 @@ def decompress(body: Body, coding: bytes, most: int, memory: MemoryShare) -> Bod
     result = memory.buffer(min(_GROWTH * len(body), most))
     filled = 0
     position = 0
+    step = _FIRST
+    members = 0
     # A piece, perhaps twice while it grows, and what is left of its text.
     with memory.passing(min(3 * _PIECE, 2 * most) + held):
         while not engine.eof:
             memory.ensure_open()
-            rest = view[position : position + _PIECE] if engine.needs_input else view[:0]
+            rest = view[position : position + step] if engine.needs_input else view[:0]
             position += len(rest)
             try:
                 piece = engine.decompress(rest, _PIECE)
             except (zlib.error, zstd.ZstdError) as error:
                 raise Unreadable(f"The body is not {coding.decode()}: {error}.") from None
             end = filled + len(piece)
-            if end > most:
-                raise LimitExceeded("max_body_bytes", "Bytes of the decompressed body", None, most)
+            if end + members > most:
+                further = f", and {_MEMBER} for each gzip member behind the first" if members else ""
+                raise LimitExceeded("max_body_bytes", f"Bytes of the decompressed body{further}", None, most)
             if not piece and not engine.eof and engine.needs_input and position == len(view):
                 raise Unreadable(f"The body ends before its {coding.decode()} data do.")
             if end > len(result):
                 result = _larger(result, filled, min(max(_GROWTH * len(result), end), most), memory)
             result[filled:end] = piece
             filled = end
-    trailing = len(engine.unused_data) + len(body) - position
-    if trailing:
-        raise Unreadable(f"The body goes on for {trailing} bytes after its {coding.decode()} data.")
+            step = min(2 * step, _PIECE)
+            if engine.eof:
+                position -= len(engine.unused_data)
+                if coding == b"gzip" and view[position : position + 2] == _GZIP_MAGIC:
+                    engine, step = _Inflater(coding), _FIRST
+                    members += _MEMBER
+    if position < len(view):
+        raise Unreadable(f"The body goes on for {len(view) - position} bytes after its {coding.decode()} data.")
     return result[:filled]
 
 

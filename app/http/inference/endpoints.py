@@ -51,8 +51,8 @@ from app.steps import at_once, in_step
 OFFLOADED = 1 << 18
 """Bytes of JSON, or of tensors copied or put as numbers, from which on a worker does it."""
 
-_MOST_COMPILED = 4
-"""How often a model is compiled for a request, if others take its place before it is used."""
+_MOST_TRIES = 4
+"""How often a model is compiled for a request, or found again, if others take its place before it is used."""
 
 _LENGTH = JSON_LENGTH.lower().encode()
 _JSON, _BINARY = content_type(JSON), content_type(BINARY)
@@ -268,24 +268,26 @@ class InferEndpoint:
 
     async def _done(self, exchange: _Exchange, body: Body) -> _Done:
         """All that does not take long here, else all of it in one visit to a worker; what must be compiled first is."""
-        for _ in range(_MOST_COMPILED):
+        why = "more sizes of inputs are asked for at once than max_model_graphs allows"
+        for tries in range(_MOST_TRIES + 1):
             try:
                 return await self._tried(exchange, body)
             except NotCompiled as missing:
                 model, sizes = missing.model, missing.sizes
+            if tries == _MOST_TRIES:
+                break
             if not model.is_closed:
                 await self.models.repository.compiled(model, sizes)
                 continue
             # What would be compiled of it nobody keeps. It was loaded again while the request came, or unloaded.
             found = await self.models.find(exchange.name, exchange.version)
-            if isinstance(found, FileModel) and found.is_closed:
-                raise HTTPException(
-                    503,
-                    f"Model {model.called} was unloaded while the request came; send it again.",
-                    {"Retry-After": str(RETRY_AFTER_SECONDS)},
-                )
             exchange.model, exchange.reader = found, self.reader_of(found)
-        raise HTTPException(503, "More sizes of inputs are asked for at once than max_model_graphs allows; try again.")
+            why = "it was loaded again, or unloaded, while the request came"
+        raise HTTPException(
+            503,
+            f"Model {model.called} is not compiled for this request: {why}; send it again.",
+            {"Retry-After": str(RETRY_AFTER_SECONDS)},
+        )
 
     async def _tried(self, exchange: _Exchange, body: Body) -> _Done:
         """The same where all is compiled. Raises NotCompiled."""

@@ -3,7 +3,7 @@
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,10 +101,12 @@ def read_model(
     folder: Path | None = None,
     most_bytes: int = 1 << 31,
     arrays: dict[str, Array] | None = None,
+    take: Callable[[int], None] = lambda _: None,
 ) -> "ModelProto":
     """The model that `data` is. Its external data may be in files of `folder`, and nowhere else; all of them are at
-    most `most_bytes`. Large initializers go to `arrays` and not into the model, if there are any, and those of raw data
-    stay where they are in `data`. Raises Unreadable."""
+    most `most_bytes`, and `take` is called with the bytes of each before they are read. Large initializers go to
+    `arrays` and not into the model, if there are any, and those of raw data stay where they are in `data`. Raises
+    Unreadable, and what `take` raises."""
     try:
         from google.protobuf.message import DecodeError  # noqa: PLC0415 - of what onnx needs
         from onnx import TensorProto  # noqa: PLC0415 - an extra
@@ -129,7 +131,7 @@ def read_model(
     left = most_bytes - len(data)
     for tensor in _tensors(model.graph):
         if tensor.data_location == TensorProto.EXTERNAL:
-            left -= _load_external(tensor, folder, left)
+            left -= _load_external(tensor, folder, left, take)
     return model
 
 
@@ -374,7 +376,7 @@ def _tensors(graph: "GraphProto") -> Iterator["TensorProto"]:
                     yield from _tensors(inner)
 
 
-def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int) -> int:
+def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int, take: Callable[[int], None]) -> int:
     """Bytes that were read. Raises Unreadable."""
     from onnx import TensorProto  # noqa: PLC0415
 
@@ -395,6 +397,7 @@ def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int) 
         length = int(said.get("length", os.path.getsize(path) - offset))
         if not 0 <= length <= most_bytes:
             raise Unreadable(f"{tensor.name} has {length} bytes of data, where {most_bytes} are left.")
+        take(length)
         with opened(path) as file:
             file.seek(offset)
             data = file.read(length)

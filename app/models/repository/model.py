@@ -111,10 +111,7 @@ class LoadedModel:
             kept = graph.packed_bytes + sum(
                 each.nbytes for each in graph.runnable.kept if each.nbytes and address_of(each) not in self._addresses
             )
-            if kept > memory.held:
-                memory.take(kept - memory.held)
-            else:
-                memory.give(memory.held - kept)  # what was there while it was computed
+            memory.hold(kept)  # and no more what was there while it was computed
         except BaseException:
             memory.close()
             raise
@@ -205,7 +202,7 @@ def read(
             if size > most:
                 raise Unreadable(f"It has {size} bytes, where max_model_bytes allows {most}.")
             memory.take(size)
-            proto = read_model(found.read(size), file.parent, most)
+            proto = read_model(found.read(size), file.parent, most, take=memory.take)
         ports = signature(proto)
         arrays = detached(proto)
         unsupported = never_supported(proto, ports, arrays, pausing(cancelled))
@@ -216,9 +213,7 @@ def read(
         stated = text_in(config) if config else ""
         ports = apply_config(stated, name, ports)
         batching = batching_of(f"{name}:{version}", ports, parse(stated), service.settings)
-        held = sum(each.nbytes for each in arrays.values())
-        memory.take(held)
-        memory.give(size)
+        memory.hold(sum(each.nbytes for each in arrays.values()))
         return LoadedModel(name, version, proto, ports, arrays, memory, batching)
     except OSError as error:
         memory.close()
