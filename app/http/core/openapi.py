@@ -84,7 +84,7 @@ _HEADERS_OF = {
 _WITH_KEY = (403, 429)
 """What a valid key may be answered, wherever a key is asked for."""
 
-_schemas: dict[str, TypeAdapter[Any]] = {}
+_schemas: dict[str, Any] = {}
 _unions: dict[str, Json] = {}
 _responses: dict[str, Json] = {}
 _SCHEMAS = "#/components/schemas/"
@@ -231,7 +231,7 @@ def _headers(status: int) -> dict[str, Any]:
 
 def ref(kind: Any) -> dict[str, str]:
     """A reference to the schema of `kind`, which is added to the document."""
-    _schemas[kind.__name__] = TypeAdapter(kind)
+    _schemas[kind.__name__] = kind
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
@@ -267,7 +267,7 @@ def msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
 
 def _definitions() -> dict[str, Any]:
     _, schemas = TypeAdapter.json_schemas(
-        [(name, "validation", adapter) for name, adapter in _schemas.items()],
+        [(name, "validation", TypeAdapter(kind)) for name, kind in _schemas.items()],
         ref_template="#/components/schemas/{model}",
     )
     definitions: dict[str, Any] = schemas["$defs"]
