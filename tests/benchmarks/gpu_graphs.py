@@ -20,7 +20,7 @@ import numpy as np
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
-from app.devices.cuda.arenas import Recording
+from app.devices.cuda.arenas import UNRECORDED, Recording
 from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
@@ -142,7 +142,7 @@ def many(gpu: CudaDevice, count: int) -> None:
     work = gpu.whole(made).new_arena().work
     times: dict[str, list[float]] = {"one by one": [], "as one graph": []}
     with gpu.slots.take() as slot:
-        for _ in range(2):
+        for _ in range(UNRECORDED + 1):
             work(slot)
         queues: dict[str, Callable[[], None]] = {
             "one by one": lambda: work.queue(slot.stream),

@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional
 
 from app.contract.constants import NEWEST
+from app.devices.cuda.arenas import UNRECORDED
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.placement import find_gpus
@@ -258,7 +259,7 @@ def ours(gpu: CudaDevice, case: Case) -> float:
     reads, writes = addresses[: len(compiled.inputs)], addresses[len(compiled.inputs) :]
     recording = gpu.whole(alone(compiled)).record(reads, writes, 0)
     with gpu.slots.take() as slot:
-        for _ in range(2):
+        for _ in range(UNRECORDED + 1):
             recording(slot)
         return timed(lambda: recording(slot), slot.stream)
 

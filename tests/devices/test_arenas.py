@@ -170,13 +170,13 @@ def dispatch(kernel: Any, x: Array) -> Array:
 def test_a_single_call_is_recorded_if_it_only_queues(
     on_cpu: CudaDeviceOnCpu, count: int, kind: type[CumulativeSum]
 ) -> None:
-    """When it is dispatched for the second time, over memory that stays."""
+    """When it is dispatched for the third time, over memory that stays."""
     kernel = on_cpu.prepare(cumulative_sum(np.ones(count, np.float32), kind))
     rng = np.random.default_rng(3)
-    for _ in range(4):
+    for turn in range(5):
         x = rng.integers(-9, 9, count).astype(np.float32)
         np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
-    assert on_cpu.log.count("captured") == (kind is Queues)
+        assert on_cpu.log.count("captured") == (kind is Queues and turn >= 2)
     assert on_cpu.pool.taken == 1
 
 
@@ -195,10 +195,9 @@ def test_a_call_runs_inline_once_it_is_recorded_and_while_it_is_quick(
     monkeypatch.setattr(schedules, "BRIEF_SECONDS", 5.0)
     x = np.ones(4, np.float32)
     kernel = on_cpu.prepare(cumulative_sum(x))
-    assert not kernel.runs_inline
-    dispatch(kernel, x)
-    assert not kernel.runs_inline
-    dispatch(kernel, x)
+    for _ in range(3):
+        assert not kernel.runs_inline
+        dispatch(kernel, x)
     assert kernel.runs_inline
     on_cpu.long_dispatches = 1
     assert not kernel.runs_inline

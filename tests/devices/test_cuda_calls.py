@@ -319,7 +319,7 @@ def test_calls_on_a_gpu(data_type: DataType) -> None:
 @pytest.mark.parametrize("data_type", [DataType.FLOAT16, DataType.FLOAT32])
 @pytest.mark.parametrize("transform", ["NONE", "TRANSPOSE"])
 def test_products_are_part_of_a_cuda_graph(data_type: DataType, transform: str) -> None:
-    """Its second run is captured, and the following ones are of other inputs."""
+    """Its third run is captured, and the following ones are of other inputs."""
     dtype = numpy_type(data_type)
     sizes = {"a": [2, 3, 20, 40], "b": [2, 3, 40, 30], "c": [2, 3, 20, 30]}
     if transform == "TRANSPOSE":

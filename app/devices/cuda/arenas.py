@@ -13,9 +13,12 @@ from app.devices.cuda.resident import Queued
 GRAPH_BYTES = 1 << 18
 """What a CUDA graph is taken to need."""
 
+UNRECORDED = 2
+"""How often work is queued by itself: to record it takes as long as two or three more times."""
+
 
 class Recording:
-    """Work over tensors at fixed addresses. From the second time on it is one CUDA graph for each slot that it is
+    """Work over tensors at fixed addresses. After the first few times it is one CUDA graph for each slot that it is
     queued by, which takes the processor little more than one kernel. One thread uses it at a time."""
 
     def __init__(self, bind: Callable[[Any], list[list[Queued]]], device: Context, *, is_captured: bool) -> None:
@@ -26,7 +29,7 @@ class Recording:
         self._steps = bind(device.pool)
         self._graphs: dict[int, tuple[int, Any]] = {}
         """By the slots' addresses, with the generation of the scratch that a graph computes in."""
-        self._used = False
+        self._uses = 0
         work = [*itertools.chain(*self._steps)]
         is_one_kernel = len(work) == 1 and isinstance(work[0], Launch)
         self._is_captured = is_captured and not is_one_kernel
@@ -39,12 +42,12 @@ class Recording:
     @property
     def is_known(self) -> bool:
         """Whether to queue it takes no longer than one kernel does."""
-        return bool(self._graphs) or (self._used and not self._is_captured)
+        return bool(self._graphs) or (self._uses > 0 and not self._is_captured)
 
     def __call__(self, slot: Slot) -> None:
         """Queue all work on the slot's stream."""
-        graph = self._graph_of(slot) if self._used and self._is_captured else None
-        self._used = True
+        graph = self._graph_of(slot) if self._is_captured and self._uses >= UNRECORDED else None
+        self._uses += 1
         if graph is None:
             self.queue(slot.stream)
         else:
