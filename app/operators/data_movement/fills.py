@@ -10,7 +10,7 @@ from pydantic import Field
 
 from app.contract import constants
 from app.contract.constants import FeatureLevel
-from app.contract.scalars import Float, Int, Scalar, scalar_value
+from app.contract.scalars import FloatOrInfinity, Int, Scalar, scalar_value
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
@@ -37,7 +37,7 @@ class DiagonalMatrix(Operator):
     Type: Literal["DML_OPERATOR_DIAGONAL_MATRIX", "DIAGONAL_MATRIX"]
     OutputTensor: StatedOutputTensorDesc
     Offset: Int = Field(description="How far the diagonal is to the right; negative: to the left.", examples=[1])
-    Value: Float = Field(1.0, description="What is there, converted to the tensor's type.")
+    Value: FloatOrInfinity = Field(1.0, description="What is there, converted to the tensor's type.")
 
     formula_text = "f()[..., i, j] = Value if j = i + Offset, else 0"
     accuracy = EXACT

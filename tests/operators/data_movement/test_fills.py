@@ -33,7 +33,13 @@ def test_diagonal_matrix(data_type: DataType) -> None:
 
 
 def test_the_value_of_a_diagonal_is_converted() -> None:
-    for dtype, value, expected in (("INT8", -10.6, -10), ("UINT8", 300, 255), ("FLOAT16", 2049, 2048)):
+    for dtype, value, expected in (
+        ("INT8", -10.6, -10),
+        ("UINT8", 300, 255),
+        ("FLOAT16", 2049, 2048),
+        ("FLOAT32", -np.inf, -np.inf),
+        ("INT32", "Infinity", 2**31 - 1),
+    ):
         output = {"DataType": dtype, "Sizes": [1, 1]}
         made = run({"Type": "DIAGONAL_MATRIX", "Offset": 0, "Value": value, "OutputTensor": output})
         assert made["OutputTensor"].tolist() == [[expected]]
