@@ -333,3 +333,40 @@ def test_of_arrays_that_are_not_equally_long_the_count_tells_which_is_right() ->
     for count, wrong in ((4, ["/InputWindowStrides"]), (5, others), (3, ["/DimensionCount", "/InputWindowStrides"])):
         found = refusals(document | {"DimensionCount": count})
         assert [each.pointer for each in found][: len(wrong)] == wrong
+
+
+def whole_example(kind: str) -> dict[str, Any]:
+    """An operator's example, its outputs stated as they follow from the rest, and nothing wrong with it."""
+    document = descriptor(kind)
+    made = compiled(document).outputs
+    there = [name for name in made if name in OPERATORS[kind].model_fields]
+    document |= {name: {"DataType": made[name].DataType, "Sizes": made[name].Sizes} for name in there}
+    assert refusals(document) == []
+    return document
+
+
+@every_operator
+def test_an_input_whose_sizes_do_not_fit_is_named(kind: str) -> None:
+    """Wherever it is told: what does not fit it may as well be what is wrong."""
+    document = whole_example(kind)
+    for name in OPERATORS[kind].tensor_names(Role.INPUT):
+        given: Any = document.get(name)
+        for axis, size in enumerate(given["Sizes"] if isinstance(given, dict) else []):
+            for other in {size + 1, max(size - 1, 1)}:
+                changed = [*given["Sizes"][:axis], other, *given["Sizes"][axis + 1 :]]
+                found = refusals(document | {name: given | {"Sizes": changed}})
+                assert not found or any(name in each.message for each in found), (name, changed)
+
+
+@every_operator
+def test_an_attribute_that_does_not_fit_is_named(kind: str) -> None:
+    document = whole_example(kind)
+    for name in OPERATORS[kind].attribute_names():
+        given = document.get(name)
+        numbers = given if isinstance(given, list) else [given]
+        for place, number in enumerate(numbers):
+            if type(number) in (int, float):
+                for other in (number + 1, number - 1, number + 1000):
+                    changed = [*numbers[:place], other, *numbers[place + 1 :]]
+                    found = refusals(document | {name: changed if isinstance(given, list) else other})
+                    assert not found or any(name in each.message for each in found), (name, changed)

@@ -68,8 +68,9 @@ class Gemm(Ended):
             found.append(
                 Violation(
                     ("CTensor", "Sizes"),
-                    f"CTensor has Sizes {self.CTensor.Sizes} but the product has {sizes}; they must be equal, and to "
-                    "broadcast is to give the full Sizes and stride 0 for the repeated dimensions.",
+                    f"CTensor has Sizes {self.CTensor.Sizes} but the product of ATensor and BTensor has {sizes}; they "
+                    "must be equal, and to broadcast is to give the full Sizes and stride 0 for the repeated "
+                    "dimensions.",
                     self.CTensor.Sizes,
                     sizes,
                 )
