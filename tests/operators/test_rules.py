@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.contract.constants import DataType
+from app.contract.constants import Constant, DataType
 from app.contract.scalars import FLOAT_MAX
 from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError, Hresult
@@ -345,17 +345,24 @@ def whole_example(kind: str) -> dict[str, Any]:
     return document
 
 
+def check_named(name: str, document: dict[str, Any]) -> None:
+    """What is wrong, if anything is, names a field wherever it is told: that may as well be what is wrong."""
+    found = refusals(document)
+    assert not found or any(name in each.message for each in found), document[name]
+
+
 @every_operator
-def test_an_input_whose_sizes_do_not_fit_is_named(kind: str) -> None:
-    """Wherever it is told: what does not fit it may as well be what is wrong."""
+def test_an_input_that_does_not_fit_is_named(kind: str) -> None:
     document = whole_example(kind)
     for name in OPERATORS[kind].tensor_names(Role.INPUT):
         given: Any = document.get(name)
-        for axis, size in enumerate(given["Sizes"] if isinstance(given, dict) else []):
-            for other in {size + 1, max(size - 1, 1)}:
-                changed = [*given["Sizes"][:axis], other, *given["Sizes"][axis + 1 :]]
-                found = refusals(document | {name: given | {"Sizes": changed}})
-                assert not found or any(name in each.message for each in found), (name, changed)
+        if isinstance(given, dict):
+            for data_type in DataType:
+                check_named(name, document | {name: given | {"DataType": data_type}})
+            for axis, size in enumerate(given["Sizes"]):
+                for other in {size + 1, max(size - 1, 1)}:
+                    changed = [*given["Sizes"][:axis], other, *given["Sizes"][axis + 1 :]]
+                    check_named(name, document | {name: given | {"Sizes": changed}})
 
 
 @every_operator
@@ -363,10 +370,13 @@ def test_an_attribute_that_does_not_fit_is_named(kind: str) -> None:
     document = whole_example(kind)
     for name in OPERATORS[kind].attribute_names():
         given = document.get(name)
+        constants = OPERATORS[kind].model_fields[name].annotation
+        if isinstance(constants, type) and issubclass(constants, Constant):
+            for constant in constants:
+                check_named(name, document | {name: constant})
         numbers = given if isinstance(given, list) else [given]
         for place, number in enumerate(numbers):
             if type(number) in (int, float):
                 for other in (number + 1, number - 1, number + 1000):
                     changed = [*numbers[:place], other, *numbers[place + 1 :]]
-                    found = refusals(document | {name: changed if isinstance(given, list) else other})
-                    assert not found or any(name in each.message for each in found), (name, changed)
+                    check_named(name, document | {name: changed if isinstance(given, list) else other})

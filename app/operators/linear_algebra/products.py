@@ -62,7 +62,9 @@ class Gemm(Ended):
         return product_sizes(*self._sizes())
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        found = list(product_violations(self, *self._sizes(), transposed=self.TransB is MatrixTransform.TRANSPOSE))
+        how = f" (TransA {self.TransA}, TransB {self.TransB})"
+        is_transposed = self.TransB is MatrixTransform.TRANSPOSE
+        found = list(product_violations(self, *self._sizes(), transposed=is_transposed, how=how))
         if not found and self.CTensor and self.CTensor.Sizes != self.implied_sizes("OutputTensor"):
             sizes = self.implied_sizes("OutputTensor")
             found.append(
