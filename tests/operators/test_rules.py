@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.contract.constants import DataType
+from app.contract.constants import Constant, DataType
 from app.contract.scalars import FLOAT_MAX
 from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError, Hresult
@@ -333,3 +333,50 @@ def test_of_arrays_that_are_not_equally_long_the_count_tells_which_is_right() ->
     for count, wrong in ((4, ["/InputWindowStrides"]), (5, others), (3, ["/DimensionCount", "/InputWindowStrides"])):
         found = refusals(document | {"DimensionCount": count})
         assert [each.pointer for each in found][: len(wrong)] == wrong
+
+
+def whole_example(kind: str) -> dict[str, Any]:
+    """An operator's example, its outputs stated as they follow from the rest, and nothing wrong with it."""
+    document = descriptor(kind)
+    made = compiled(document).outputs
+    there = [name for name in made if name in OPERATORS[kind].model_fields]
+    document |= {name: {"DataType": made[name].DataType, "Sizes": made[name].Sizes} for name in there}
+    assert refusals(document) == []
+    return document
+
+
+def check_named(name: str, document: dict[str, Any]) -> None:
+    """What is wrong, if anything is, names a field wherever it is told: that may as well be what is wrong."""
+    found = refusals(document)
+    assert not found or any(name in each.message for each in found), document[name]
+
+
+@every_operator
+def test_an_input_that_does_not_fit_is_named(kind: str) -> None:
+    document = whole_example(kind)
+    for name in OPERATORS[kind].tensor_names(Role.INPUT):
+        given: Any = document.get(name)
+        if isinstance(given, dict):
+            for data_type in DataType:
+                check_named(name, document | {name: given | {"DataType": data_type}})
+            for axis, size in enumerate(given["Sizes"]):
+                for other in {size + 1, max(size - 1, 1)}:
+                    changed = [*given["Sizes"][:axis], other, *given["Sizes"][axis + 1 :]]
+                    check_named(name, document | {name: given | {"Sizes": changed}})
+
+
+@every_operator
+def test_an_attribute_that_does_not_fit_is_named(kind: str) -> None:
+    document = whole_example(kind)
+    for name in OPERATORS[kind].attribute_names():
+        given = document.get(name)
+        constants = OPERATORS[kind].model_fields[name].annotation
+        if isinstance(constants, type) and issubclass(constants, Constant):
+            for constant in constants:
+                check_named(name, document | {name: constant})
+        numbers = given if isinstance(given, list) else [given]
+        for place, number in enumerate(numbers):
+            if type(number) in (int, float):
+                for other in (number + 1, number - 1, number + 1000):
+                    changed = [*numbers[:place], other, *numbers[place + 1 :]]
+                    check_named(name, document | {name: changed if isinstance(given, list) else other})

@@ -111,6 +111,11 @@ class _Reading:
             return self._tensor(value, path)
         if models and issubclass(models[0], Fused):
             return self._activation(models, value, path)
+        if ScalarUnion in models:
+            for member, each in value.items() if isinstance(value, dict) else [(None, value)]:
+                if isinstance(each, str):  # where our documents take an infinity's name
+                    at = path if member is None else (*path, member)
+                    self._say(at, f"{at[-1]} must be a number.", abbreviate(each), "a number")
         if isinstance(value, dict) and (ScaleBias in models or Size2D in models):
             return {name: each for name, each in value.items() if name in models[0].model_fields}
         if annotation is bool and not isinstance(value, bool):

@@ -131,7 +131,7 @@ class Spatial(Operator):
                 yield Violation(
                     ("BiasTensor", "Sizes"),
                     f"BiasTensor has Sizes {bias.Sizes}; it must have {right}, one element for each channel of the "
-                    "output.",
+                    "output by FilterTensor.",
                     bias.Sizes,
                     right,
                 )

@@ -275,7 +275,8 @@ class GatherNd1(ByTuples):
             yield Violation(
                 ("IndicesTensor", "Sizes"),
                 f"IndicesTensor has Sizes {self.IndicesTensor.Sizes} but InputTensor has {self.InputTensor.Sizes}; of "
-                f"those with a meaning the first {self.batches}, which is BatchDimensionCount, must be equal.",
+                f"the last {len(indices)} (IndicesDimensionCount) and {len(sizes)} (InputDimensionCount) the first "
+                f"{self.batches} (BatchDimensionCount) must be equal.",
                 self.IndicesTensor.Sizes,
                 allowed,
             )

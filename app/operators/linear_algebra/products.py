@@ -62,14 +62,17 @@ class Gemm(Ended):
         return product_sizes(*self._sizes())
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        found = list(product_violations(self, *self._sizes(), transposed=self.TransB is MatrixTransform.TRANSPOSE))
+        how = f" (TransA {self.TransA}, TransB {self.TransB})"
+        is_transposed = self.TransB is MatrixTransform.TRANSPOSE
+        found = list(product_violations(self, *self._sizes(), transposed=is_transposed, how=how))
         if not found and self.CTensor and self.CTensor.Sizes != self.implied_sizes("OutputTensor"):
             sizes = self.implied_sizes("OutputTensor")
             found.append(
                 Violation(
                     ("CTensor", "Sizes"),
-                    f"CTensor has Sizes {self.CTensor.Sizes} but the product has {sizes}; they must be equal, and to "
-                    "broadcast is to give the full Sizes and stride 0 for the repeated dimensions.",
+                    f"CTensor has Sizes {self.CTensor.Sizes} but the product of ATensor and BTensor has {sizes}; they "
+                    "must be equal, and to broadcast is to give the full Sizes and stride 0 for the repeated "
+                    "dimensions.",
                     self.CTensor.Sizes,
                     sizes,
                 )

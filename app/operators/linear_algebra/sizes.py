@@ -12,10 +12,10 @@ def product_sizes(a: list[int], b: list[int]) -> list[int]:
 
 
 def product_violations(
-    operator: Operator, a: list[int], b: list[int], *, transposed: bool = False
+    operator: Operator, a: list[int], b: list[int], *, transposed: bool = False, how: str = ""
 ) -> Iterator[Violation]:
     """What is wrong with ATensor and BTensor of `operator`, whose matrices are multiplied with sizes `a` and `b`, those
-    of BTensor `transposed` first."""
+    of BTensor `transposed` first: `how` tells it."""
     tensors = operator.tensors()
     given, model = tensors["BTensor"].Sizes, tensors["ATensor"].Sizes
     if a[:-2] != b[:-2]:
@@ -31,7 +31,7 @@ def product_violations(
         yield Violation(
             ("BTensor", "Sizes"),
             f"BTensor has Sizes {given} but ATensor has {model}; a product of {a[-2]} x {a[-1]} by {b[-2]} x {b[-1]} "
-            f"matrices needs {a[-1]} in the place of {b[-2]}.",
+            f"matrices{how} needs {a[-1]} in the place of {b[-2]}.",
             given,
             right,
         )

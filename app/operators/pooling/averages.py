@@ -279,7 +279,7 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         yield from super().rules(level)
         for name in ("InputScaleTensor", "InputZeroPointTensor", "OutputScaleTensor", "OutputZeroPointTensor"):
-            yield from channel_violations(name, getattr(self, name), self.InputTensor.Sizes[1])
+            yield from channel_violations(name, getattr(self, name), "InputTensor", self.InputTensor.Sizes[1])
 
     def formula(
         self,

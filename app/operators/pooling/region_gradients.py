@@ -110,6 +110,7 @@ class RoiAlignGrad(Corners, Samples, Offsets, Sampling, _Tensors):
             )
             return
         whole = self._input_sizes
+        of = "InputTensor" if self.InputTensor else "OutputGradientTensor"
         right = {
             "InputGradientTensor": [self.ROITensor.Sizes[-2], whole[1], *self.InputGradientTensor.Sizes[2:]],
             "OutputGradientTensor": whole,
@@ -119,8 +120,8 @@ class RoiAlignGrad(Corners, Samples, Offsets, Sampling, _Tensors):
             if desc and desc.Sizes != sizes:
                 yield Violation(
                     (name, "Sizes"),
-                    f"{name} has Sizes {desc.Sizes}; the regions of ROITensor {self.ROITensor.Sizes} and a forward "
-                    f"input of {whole} imply {sizes}.",
+                    f"{name} has Sizes {desc.Sizes}; the regions of ROITensor {self.ROITensor.Sizes} and the forward "
+                    f"input, {of} {whole}, imply {sizes}.",
                     desc.Sizes,
                     sizes,
                 )

@@ -58,7 +58,7 @@ class _Convolutions(attributes.Spatial, Ended):
         for name in ("InputScaleTensor", "InputZeroPointTensor", "OutputScaleTensor", "OutputZeroPointTensor"):
             yield from integers.single_violations(name, tensors.get(name))
         for name in ("FilterScaleTensor", "FilterZeroPointTensor"):
-            yield from integers.channel_violations(name, tensors.get(name), channels)
+            yield from integers.channel_violations(name, tensors.get(name), "FilterTensor", channels)
 
     def terms(self) -> int:
         """How many products a sum is of."""

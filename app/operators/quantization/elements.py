@@ -115,7 +115,7 @@ class _InBlocks(Operator):
         if len(tensors) != many:
             yield Violation(
                 ("QuantizationTensors",),
-                f"QuantizationTensors has {len(tensors)} entries; {kind} has {many}.",
+                f"QuantizationTensors has {len(tensors)} entries; QuantizationType {kind} has {many}.",
                 len(tensors),
                 many,
             )

@@ -98,34 +98,37 @@ def over_channels(x: TensorDesc, sizes: list[int]) -> TensorDesc:
     return TensorDesc(DataType=x.DataType, Sizes=sizes, Strides=[0, max(x.steps), *[0] * (len(sizes) - 2)])
 
 
-def row_violations(name: str, desc: TensorDesc | None, matrices: Sequence[int]) -> Iterator[Violation]:
-    """Whether `desc` has one element, or one for each row of matrices of these sizes: { M }, { ..., M, 1 }."""
+def row_violations(name: str, desc: TensorDesc | None, of: str, matrices: Sequence[int]) -> Iterator[Violation]:
+    """Whether `desc` has one element, or one for each row of the tensor `of`, matrices of these sizes: { M },
+    { ..., M, 1 }."""
     if desc is None or desc.elements == 1:
         return
     rows = matrices[-2]
     is_column = desc.rank > 1 and desc.Sizes[-2:] == [rows, 1] and _leads(desc.Sizes[:-2], matrices[:-2])
     if desc.Sizes != [rows] and not is_column:
         right = [rows] if desc.rank == 1 else [*[1] * (desc.rank - 2), rows, 1]
-        yield _wrong(name, desc, f"{rows} elements, one for each row", right)
+        yield _wrong(name, desc, f"{rows} elements, one for each row of {of}", right)
 
 
-def column_violations(name: str, desc: TensorDesc | None, matrices: Sequence[int]) -> Iterator[Violation]:
+def column_violations(name: str, desc: TensorDesc | None, of: str, matrices: Sequence[int]) -> Iterator[Violation]:
     """Whether it has one element, or one for each column: { N }, { ..., 1, N }."""
     if desc is None or desc.elements == 1:
         return
     columns = matrices[-1]
     is_row = desc.Sizes[-2:] in ([1, columns], [columns]) and _leads(desc.Sizes[:-2], matrices[:-2])
     if not is_row:
-        yield _wrong(name, desc, f"{columns} elements, one for each column", [*[1] * (desc.rank - 1), columns])
+        right = [*[1] * (desc.rank - 1), columns]
+        yield _wrong(name, desc, f"{columns} elements, one for each column of {of}", right)
 
 
-def channel_violations(name: str, desc: TensorDesc | None, channels: int) -> Iterator[Violation]:
-    """Whether it has one element, or one for each channel: { O }, { 1, O, ... }."""
+def channel_violations(name: str, desc: TensorDesc | None, of: str, channels: int) -> Iterator[Violation]:
+    """Whether it has one element, or one for each channel that the output has, because of the tensor `of`: { O },
+    { 1, O, ... }."""
     if desc is None or desc.elements == 1:
         return
     right = [channels] if desc.rank == 1 else [1, channels, *[1] * (desc.rank - 2)]
     if desc.Sizes != right:
-        yield _wrong(name, desc, f"{channels} elements, one for each channel of the output", right)
+        yield _wrong(name, desc, f"{channels} elements, one for each channel of the output by {of}", right)
 
 
 def single_violations(name: str, desc: TensorDesc | None) -> Iterator[Violation]:

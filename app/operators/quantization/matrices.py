@@ -54,9 +54,9 @@ class _Products(Ended):
         a, b, tensors = self.ATensor.Sizes, self.BTensor.Sizes, self.tensors()
         yield from product_violations(self, a, b)
         for name in self.by_row:
-            yield from integers.row_violations(name, tensors.get(name), a)
+            yield from integers.row_violations(name, tensors.get(name), "ATensor", a)
         for name in self.by_column:
-            yield from integers.column_violations(name, tensors.get(name), b)
+            yield from integers.column_violations(name, tensors.get(name), "BTensor", b)
 
     def multiplications(self) -> int:
         return math.prod(self.implied_sizes("OutputTensor")) * self.ATensor.Sizes[-1]
@@ -313,7 +313,8 @@ class MatrixMultiplyIntegerToFloat(_Products):
         if not found and self.BiasTensor and self.BiasTensor.Sizes != sizes:
             yield Violation(
                 ("BiasTensor", "Sizes"),
-                f"BiasTensor has Sizes {self.BiasTensor.Sizes}; it must have those of the product, {sizes}.",
+                f"BiasTensor has Sizes {self.BiasTensor.Sizes}; it must have {sizes}, those of "
+                "the product of ATensor and BTensor.",
                 self.BiasTensor.Sizes,
                 sizes,
             )

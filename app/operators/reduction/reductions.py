@@ -205,10 +205,11 @@ class Reduce(OfAxes, _ByFunction):
         for name, allowed in (("InputTensor", row.of("InputTensor").data_types), ("OutputTensor", outputs)):
             desc = getattr(self, name)
             if desc is not None and desc.DataType not in allowed:
+                of = f", InputTensor of {given}" if name == "OutputTensor" else ""
                 yield Violation(
                     (name, "DataType"),
-                    f"{name} is {desc.DataType}; with Function {self.Function} and feature level {level} its DataType "
-                    f"must be {' or '.join(allowed)}.",
+                    f"{name} is {desc.DataType}; with Function {self.Function}{of} and feature level {level} its "
+                    f"DataType must be {' or '.join(allowed)}.",
                     desc.DataType,
                     list(allowed),
                 )

@@ -220,6 +220,16 @@ def test_offsets_are_as_descriptors_guarantee(client: httpx.Client) -> None:
         assert "offsets are multiples of 32" in told[f"{BINDINGS}/ATensor"]
 
 
+def test_scalars_are_numbers(client: httpx.Client) -> None:
+    """DxDispatch takes no words for infinities, as `/v1/dispatch` does."""
+    desc: Json = {"OutputTensor": tensor(3), "ValueDataType": "FLOAT32", "Value": {"Float32": 7}}
+    model = changed(add(), "/dispatchables/add", {"type": "FILL_VALUE_CONSTANT", "desc": desc})
+    model = changed(model, BINDINGS, {"OutputTensor": "Out"})
+    assert lines(client, model) == ["Resource 'Out': 7, 7, 7"]
+    for value, member in (("Infinity", ""), ({"Float32": "-Infinity"}, "/Float32")):
+        assert list(problem(client, changed(model, f"{DESC}/Value", value))) == [f"{DESC}/Value{member}"]
+
+
 def test_outputs_overlap_nothing_but_what_the_operator_lets_them(client: httpx.Client) -> None:
     model = changed(add(), f"{BINDINGS}/OutputTensor", "A")
     assert lines(client, changed(model, "/commands/1/resource", "A")) == ["Resource 'A': 6, 10, -2"]

@@ -506,3 +506,24 @@ def test_refusals(kind: str, members: dict[str, Any], pointer: str, allowed: obj
     (refusal,) = refusals(whole | members)
     check_wording(refusal)
     assert (refusal.pointer, refusal.allowed) == (pointer, allowed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "sizes", "of"),
+    [
+        ("MATRIX_MULTIPLY_INTEGER", "AZeroPointTensor", [1, 1, 3, 1], "each row of ATensor"),
+        ("QUANTIZED_LINEAR_MATRIX_MULTIPLY", "OutputScaleTensor", [1, 1, 3, 1], "each row of ATensor"),
+        ("MATRIX_MULTIPLY_INTEGER_TO_FLOAT", "BScaleTensor", [1, 1, 1, 3], "each column of BTensor"),
+        ("QUANTIZED_LINEAR_CONVOLUTION", "FilterScaleTensor", [2], "each channel of the output by FilterTensor"),
+        ("QUANTIZED_LINEAR_AVERAGE_POOLING", "InputScaleTensor", [2], "each channel of the output by InputTensor"),
+    ],
+)
+def test_the_tensor_that_has_another_number_of_rows_columns_or_channels_is_told(
+    kind: str, name: str, sizes: list[int], of: str
+) -> None:
+    document = descriptor(f"DML_OPERATOR_{kind}")
+    changed = document[name] | {"Sizes": sizes}
+    (refusal,) = refusals(document | {name: changed})
+    check_wording(refusal)
+    assert refusal.pointer == f"/{name}/Sizes"
+    assert refusal.message.endswith(f"one for {of}.")
