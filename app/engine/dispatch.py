@@ -198,6 +198,10 @@ class Work(Protocol):
     def is_known(self, name: str) -> bool:
         """Whether it could have an input of this name."""
 
+    @property
+    def unbound(self) -> str:
+        """Why such a one is not among `inputs`: the end of a sentence that says that it is not."""
+
 
 class Sized(Protocol):
     """What holds a tensor's bytes."""
@@ -220,7 +224,7 @@ def bind(work: Work, data: Mapping[str, T]) -> dict[str, T]:
         Violation(
             path_of(name),
             f"{work.name} has no input {abbreviate(name)}"
-            + (" in this descriptor." if work.is_known(name) else f".{did_you_mean(name, descs)}"),
+            + (f" {work.unbound}." if work.is_known(name) else f".{did_you_mean(name, descs)}"),
             name,
             list(descs),
         )

@@ -28,6 +28,7 @@ class CompiledGraph:
     """Implements `Work`: a graph that has passed judgement and has been initialized."""
 
     name = "graph"
+    unbound = "at execution: it is OWNED_BY_DML, and was bound at initialization"
 
     def __init__(self, facts: GraphFacts, graph: Graph, initialized: InitializedGraph, packed_bytes: int) -> None:
         """The CPU keeps `packed_bytes` of matrices a second time."""

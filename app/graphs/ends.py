@@ -230,8 +230,8 @@ class NodeEnds:
         if described is not None and tensor not in described:
             self._say(
                 (*path, field),
-                f"{field} is {abbreviate(value)}, which is {tensor}, but Desc of {self.called(node)} leaves that out; "
-                f"an edge is at a tensor that is described.",
+                f"{field} is {abbreviate(value)}{'' if value == tensor else f', which is {tensor}'}, but Desc of "
+                f"{self.called(node)} leaves that out; an edge is at a tensor that is described.",
                 abbreviate(value),
                 _one_of(described),
             )

@@ -97,6 +97,10 @@ class CompiledOperator(Dispatchable):
     def is_known(self, name: str) -> bool:
         return path_of(name)[0] in self.operator.tensor_names()
 
+    @property
+    def unbound(self) -> str:
+        return "in this descriptor"
+
     def check_in_place(self, name: str) -> None:
         """Raise ContractError unless the first output may take the buffer of the input `name`."""
         refusal = self.in_place_refusal(name)

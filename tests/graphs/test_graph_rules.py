@@ -250,6 +250,14 @@ def test_refusals(document: Document, pointer: str, was_given: Any, allowed: Any
     assert [(each.pointer, each.given, each.allowed) for each in found] == [(pointer, was_given, allowed)]
 
 
+def test_a_tensor_that_is_left_out_is_named_once() -> None:
+    by_index, by_name = (REFUSED[f"input left out{form}"][0] for form in ("", ", by name"))
+    assert [each.message.split(", but")[0] for document in (by_index, by_name) for each in refusals(document)] == [
+        "ToNodeInputIndex is 2, which is ZeroPointTensor",
+        "ToNodeInput is ZeroPointTensor",
+    ]
+
+
 CONSTANTS: dict[str, tuple[Document, bytes, str, Any, Any]] = {
     "too short": (with_data(X), bytes(20), "/Nodes/1/Data", 20, "24"),
     "too long": (with_data(X), bytes(28), "/Nodes/1/Data", 28, "24"),

@@ -137,7 +137,7 @@ class TestKeeping:
             response = dispatch(client, told["id"], binary, _0=X * factor)
             np.testing.assert_array_equal(result(response, "0"), X * factor + np.maximum(X, 0))
         bound = post(client, f"{GRAPHS}/{told['id']}/dispatch", {"inputs": {"0": X.tobytes(), "1": X.tobytes()}})
-        error_at("/inputs/1", bound)
+        assert "it is OWNED_BY_DML, and was bound at initialization" in error_at("/inputs/1", bound)["message"]
 
     @both
     def test_what_it_keeps_is_its_own(self, client: httpx.Client, binary: bool) -> None:

@@ -488,6 +488,20 @@ def functions() -> ModelProto:
     <domain: "own", opset_import: ["" : 17]> Twice(a) => (b) { inner = Neg(a) b = Sub(a, inner) }""")
 
 
+def test_names_are_given_once() -> None:
+    of_function = functions()
+    of_function.functions[0].node[0].output[0] = "a"
+    for made, name in (
+        (model("m (float[2] x) => (float[2] y) { y = Neg(x) y = Abs(x) }"), "y"),
+        (model("m (float[2] x) => (float[2] y) { x = Neg(x) y = Abs(x) }"), "x"),
+        (of_function, "a"),
+    ):
+        with pytest.raises(Unreadable, match=f"{name} is made twice"):
+            read_model(made.SerializeToString())
+    unnamed = 'm (float[2] x) => (float[1] y) { y, "" = TopK(x, one) z, "" = TopK(x, one) }'
+    assert read_model(model(unnamed, one=np.array([1])).SerializeToString())
+
+
 def test_names_are_text() -> None:
     chosen = model(f"m {CHOICE}".replace("Neg(x)", "own.Named(x)"))
     chosen.graph.node[0].attribute[1].g.node[0].name = "inside"

@@ -6,7 +6,7 @@ never is.
 
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from app.contract.constants import Constant, DataType
@@ -57,6 +57,12 @@ def _object(value: object) -> dict[str, Any]:
     one call, during which no other thread runs. Raises PydanticKnownError."""
     if not isinstance(value, dict):
         raise PydanticKnownError("dict_type")
+    return value
+
+
+def _three(value: list[int]) -> list[int]:
+    if len(value) != 3:
+        raise PydanticCustomError("three", "must have 3 entries, along x, y and z", {"allowed": 3})
     return value
 
 
@@ -133,8 +139,8 @@ class Dispatch(_Part):
 
     dispatchable: str
     bindings: _Object
-    threadGroupCount: Annotated[list[Uint], Field(min_length=3, max_length=3)] = Field(
-        default_factory=lambda: [1, 1, 1]
+    threadGroupCount: Annotated[list[Uint], AfterValidator(_three)] = Field(
+        default_factory=lambda: [1, 1, 1], json_schema_extra={"minItems": 3, "maxItems": 3}
     )
 
 
@@ -241,7 +247,7 @@ def _source(value: object, path: Path, resources: "dict[str, Any]") -> Source:
         source = part(Source, value, path)
         path = (*path, "name")
     else:
-        source = Source(name="")  # which is no resource's
+        raise refused(path, "A binding must be the name of a resource, or an object with one.", abbreviate(value))
     if source.name not in resources:
         raise ContractError([unknown_resource(source.name, path, resources)], hresult=None)
     if source.counter is not None:

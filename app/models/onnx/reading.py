@@ -128,6 +128,11 @@ def read_model(
     for each in itertools.chain(model.opset_import, *(function.opset_import for function in model.functions)):
         if abs(each.version) > _HIGHEST_OPSET:
             raise Unreadable(f"It is no ONNX model: {each.version} is no version of an operator set.")
+    twice = _made_twice([each.name for each in model.graph.input], model.graph.node)
+    for function in model.functions:
+        twice = twice or _made_twice(function.input, function.node)
+    if twice:
+        raise Unreadable(f"It is no ONNX model: {twice[:80]} is made twice, and who reads it may mean either.")
     left = most_bytes - len(data)
     for tensor in _tensors(model.graph):
         if tensor.data_location == TensorProto.EXTERNAL:
@@ -361,6 +366,19 @@ def _names_of_nodes(nodes: "Iterable[NodeProto]") -> Iterator[object]:
             for inner in (attribute.g, *attribute.graphs):
                 if inner.node or inner.output:
                     yield from _names(inner)
+
+
+def _made_twice(inputs: "Iterable[str]", nodes: "Iterable[NodeProto]") -> str | None:
+    """A name that a node gives to what it makes though it is an input's or another node's already."""
+    known = set(inputs)
+    name: str
+    for node in nodes:
+        for name in node.output:
+            if name in known:
+                return name
+            if name:
+                known.add(name)
+    return None
 
 
 def _tensors(graph: "GraphProto") -> Iterator["TensorProto"]:

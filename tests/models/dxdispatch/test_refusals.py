@@ -158,6 +158,16 @@ def test_dispatchables_commands_and_bindings(client: httpx.Client, place: str, v
     assert list(problem(client, changed(add(), place, value))) == [pointer]
 
 
+def test_numbers_of_entries_and_kinds_of_bindings_are_told(client: httpx.Client) -> None:
+    for groups in ([1, 1], [1, 1, 1, 1]):
+        told = problem(client, changed(add(), "/commands/0/threadGroupCount", groups))
+        assert "must have 3 entries" in told["/commands/0/threadGroupCount"]
+    nameless = changed(add(), "/resources/", {"initialValuesDataType": "FLOAT32", "initialValues": [1, 2, 3]})
+    for model in (add(), nameless):
+        told = problem(client, changed(model, f"{BINDINGS}/ATensor", 7))
+        assert told == {f"{BINDINGS}/ATensor": "A binding must be the name of a resource, or an object with one."}
+
+
 def test_what_is_owned_is_bound_at_initialization_and_only_there(client: httpx.Client) -> None:
     model = changed(add(), f"{DESC}/ATensor/Flags", ["DML_TENSOR_FLAG_OWNED_BY_DML"])
     model = changed(model, "/dispatchables/add/bindings", {"ATensor": "A"})
