@@ -279,7 +279,7 @@ def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[lis
         closing = search.find(_QUOTE, opening + 1)
         if closing > 0 and view[closing - 1] == ord("\\"):
             closing = string_end(_ESCAPED, view, opening + 1, most, memory)
-            if closing == most or view[closing] != _QUOTE_CODE:
+            if closing == most:
                 if most < len(body):
                     raise too_long(max_structure_bytes)
                 closing = -1

@@ -233,6 +233,16 @@ def test_structure_may_be_as_long_as_the_limit(body: bytes, data: int) -> None:
     assert outcome(lambda: CODEC.decode(body, len(body) - data - 1, MAX_DEPTH, share())) is LimitExceeded
 
 
+@pytest.mark.parametrize("beyond", [0, 1, 2, 100])
+def test_a_string_with_escapes_that_ends_beyond_the_limit_is_too_long(beyond: int) -> None:
+    """Wherever the limit cuts it, but one that ends nowhere is no JSON."""
+    body = b'["' + b'\\"' * 200
+    for end, kind in ((b'"]', LimitExceeded), (b"", LimitExceeded if beyond else Unreadable)):
+        assert outcome(partial(CODEC.decode, body + end, len(body) - beyond, MAX_DEPTH, share())) is kind
+    for end in (b"", b"\\", b"a"):
+        assert outcome(partial(CODEC.decode, body + end, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())) is Unreadable
+
+
 @pytest.mark.parametrize("size", [0, 1, 2, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 2])
 def test_data_are_base64_in_quotes_however_many_blocks(size: int) -> None:
     data = np.random.default_rng(3).bytes(size)
@@ -391,6 +401,21 @@ class TestTensorData:
         memory.close()
         with pytest.raises(RequestOver):
             CODEC.binary(body, form(0, len(body)), self.PATH, memory)
+
+    @pytest.mark.parametrize("spaces", [0, 1, 50, 70])
+    def test_an_array_is_taken_out_where_its_name_is_near(self, spaces: int) -> None:
+        """To look further would take long, and nobody writes that."""
+        between = b":" + b" " * spaces + b"[1, 2]"
+        body = b'{"inputs": {"a"%b, "b": {"data"%b}}}' % (between, between)
+        document = CODEC.decode(body, 1 << 10, MAX_DEPTH, share())
+        for found in (document["inputs"]["a"], document["inputs"]["b"]["data"]):
+            assert (bytes(found.text) == b"[1, 2]") if spaces < 64 else found == [1, 2]
+
+    def test_others_have_their_turn_while_numbers_are_looked_for(self) -> None:
+        body = b'{"inputs": {"a": [' + b"1," * 2 * SEARCHED + b"1]}}"
+        with mock.patch.object(MemoryShare, "ensure_open") as asked:
+            CODEC.decode(body, 1 << 10, MAX_DEPTH, share())
+        assert asked.call_count > 4
 
     def test_others_have_their_turn_while_large_ones_are_read(self) -> None:
         """Looked at for escapes, rid of these, and decoded."""

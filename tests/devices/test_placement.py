@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
 from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
 from app.devices.estimates import Pace, Work, hard_sigmoid, square_product
-from app.devices.placement import FallbackDevice, Placement, find_gpus, try_gpus
+from app.devices.placement import AHEAD, FallbackDevice, Placement, find_gpus, try_gpus
 from app.engine.dispatch import DispatchRequest
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
@@ -290,6 +291,33 @@ def test_auto_is_numpy_where_the_gpu_fails_while_it_is_measured(
     assert place(numpy_device).choose("auto", square_product(4096)) is numpy_device
 
 
+def test_what_is_wanted_first_is_compiled_on_all_gpus() -> None:
+    launched: list[tuple[str, str]] = []
+
+    class Gpu:
+        def __init__(self, name: str, failure: DeviceFailed | None = None) -> None:
+            self.name = name
+            self.failure = failure
+
+        def at_work(self, amount: int) -> AbstractContextManager[None]:
+            return nullcontext()
+
+        def kernels(self, operator: CompiledOperator) -> list[Any]:
+            return [SimpleNamespace(launch=lambda: self.launch(operator.name))]
+
+        def launch(self, name: str) -> None:
+            if self.failure:
+                raise self.failure
+            launched.append((self.name, name))
+
+    two: Any = [Gpu("cuda:0"), Gpu("cuda:1")]
+    placement.compile_ahead(two)
+    assert {*launched} == {(name, operator) for name in ("cuda:0", "cuda:1") for operator in AHEAD}
+    broken: Any = [two[0], Gpu("cuda:1", DeviceFailed("lost", "it fell off the bus"))]
+    with pytest.raises(DeviceFailed, match="it fell off the bus"):
+        placement.compile_ahead(broken)
+
+
 # What GPUs have no kernels for
 
 
@@ -382,7 +410,7 @@ def test_what_other_processes_ask_for_is_given_where_there_is_something(
     placed.tend()
     assert gpus[1].freed == 0, "nobody has asked"
     with ThreadPoolExecutor(1) as asking:
-        asked = asking.submit(neighbours.member(0).ask, 1, 60.0, lambda: False)
+        asked = asking.submit(neighbours.member(0).ask, 1, 600.0, lambda: False)
         while not asked.done():
             placed.tend()
     assert (gpus[0].freed, gpus[1].freed) == (0, 0 if is_lost else 1)

@@ -25,6 +25,7 @@ def test_health(client: httpx.Client, path: str) -> None:
     assert (response.status_code, response.json()["status"]) == (200, "ready")
     assert response.json()["detail"] == client.get("/v1/capabilities").json()["device_troubles"]
     assert response.headers["cache-control"] == "no-store"
+    assert "retry-after" not in response.headers
 
 
 def test_a_service_without_gpu_says_why_in_its_log_too(start_server: ServerFactory) -> None:

@@ -1,6 +1,7 @@
 """Traces: spans of what a request went through, sent to an OTLP receiver of the test's own."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from app import __version__
 from app.http.core.exchange import Request
 from app.http.telemetry import tracing
 from app.settings import Settings, Unusable
@@ -90,7 +92,7 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture(scope="module")
 def traced(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     log = tmp_path_factory.mktemp("traced") / "log"
-    flags = ["--otlp-endpoint", receiver.url, "--trace-ratio", "1"]
+    flags = ["--otlp-endpoint", f"{receiver.url}/", "--trace-ratio", "1"]
     with running_server(log, *flags, OTEL_BSP_SCHEDULE_DELAY="50", DMLSERVE_API_KEYS="secret") as running:
         yield running
 
@@ -267,9 +269,14 @@ def test_without_opentelemetry_the_service_does_not_start(monkeypatch: pytest.Mo
     for other in ("localhost:4318", "https://", "grpc://localhost", "http://a b"):
         with pytest.raises(Unusable, match="no URL"):
             tracing.check(Settings(otlp_endpoint=other))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(Unusable, match="extra otel"):
-        tracing.check(Settings(otlp_endpoint="http://localhost:4318"))
+
+    def without_parent(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    for find_spec in (lambda _: None, without_parent):
+        monkeypatch.setattr("importlib.util.find_spec", find_spec)
+        with pytest.raises(Unusable, match="extra otel"):
+            tracing.check(Settings(otlp_endpoint="http://localhost:4318"))
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -316,7 +323,8 @@ def spans_of(
         f"{spans[-1].context.trace_id:032x}",
         f"{spans[-1].context.span_id:016x}",
     )
-    assert all(span.resource.attributes["service.name"] == "mine" for span in spans)
+    told = {"service.name": "mine", "service.version": __version__, "process.pid": os.getpid()}
+    assert all(told.items() <= dict(span.resource.attributes).items() for span in spans)
     return spans
 
 

@@ -299,6 +299,38 @@ def test_data_of_the_wrong_length_are_refused_before_they_wait(together: Togethe
     assert [each.requests for each in together.executed if each.requests > 1] == [3]
 
 
+def test_a_delay_is_waited_for_unless_there_are_enough(tmp_path: Path) -> None:
+    """Even by the first one, which would be run by itself otherwise."""
+    together = Together(tmp_path, max_delay_us=50_000)
+
+    async def asked(count: int) -> list[int]:
+        together.executed.clear()
+        await asyncio.gather(*(together.ask(each) for each in range(count)))
+        return [each.requests for each in together.executed]
+
+    async def main() -> None:
+        for count in (3, 8):  # until they are compiled they are run one by one
+            for _ in range(100):
+                if await asked(count) == [count]:
+                    break
+            else:
+                raise AssertionError(together.executed)
+        (queue,) = together.batcher._queues[together.repository.known("rows", None)].values()
+        assert await asked(1) == [1]
+        queue._batching = queue._batching._replace(delay_us=1_000_000_000)
+        assert await asked(8) == [8]
+        waiting = asyncio.create_task(asked(3))
+        await asyncio.sleep(0.1)
+        assert together.executed == []
+        waiting.cancel()
+        queue._batching = queue._batching._replace(delay_us=0)
+        assert queue._timer
+        queue._timer.cancel()
+
+    asyncio.run(main())
+    together.close()
+
+
 def test_those_that_are_a_batch_by_themselves_wait_for_none(together: Together) -> None:
     """They are counted as what is none to be run with others."""
 
