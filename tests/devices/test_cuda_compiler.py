@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_kernels_of_the_four_operators_compile(operator: CompiledOperator) -> No
             assert compile_source(render(arithmetic_of(operator), layout), architecture).startswith(b"\x7fELF")
 
 
+@cache
 def assembly_of(source: str, *, whole: bool) -> str:
     """PTX, from which on instructions keep their types; if `whole`, the binary has been made of it, too."""
     program = nvrtc.createProgram(source, "dmlserve.cu", [], [])
