@@ -111,19 +111,15 @@ class _Reading:
             return self._tensor(value, path)
         if models and issubclass(models[0], Fused):
             return self._activation(models, value, path)
-        if ScalarUnion in models:
-            for member, each in value.items() if isinstance(value, dict) else [(None, value)]:
-                if isinstance(each, str):  # where our documents take an infinity's name
-                    at = path if member is None else (*path, member)
-                    self._say(at, f"{at[-1]} must be a number.", abbreviate(each), "a number")
         if isinstance(value, dict) and (ScaleBias in models or Size2D in models):
             return {name: each for name, each in value.items() if name in models[0].model_fields}
         if annotation is bool and not isinstance(value, bool):
             self._say(path, f"{path[-1]} must be true or false.", abbreviate(value), "true or false")
-        if isinstance(value, str) and value in INFINITIES:  # numbers, in requests
-            self._say(
-                path, f"{path[-1]} must be a number; DxDispatch has no strings for it.", abbreviate(value), "a number"
-            )
+        members = value if ScalarUnion in models and isinstance(value, dict) else {}
+        for at, each in ((path, value), *(((*path, name), each) for name, each in members.items())):
+            if isinstance(each, str) and each in INFINITIES:  # numbers, in requests
+                told = f"{at[-1]} must be a number; DxDispatch has no strings for it."
+                self._say(at, told, abbreviate(each), "a number")
         return value
 
     def _tensor(self, value: Any, path: Path) -> Any:
