@@ -1,12 +1,12 @@
 """The CPU's loops beside onnxruntime and PyTorch, on as many threads: `python tests/benchmarks/peers.py`.
 
-Each computes into a buffer that is there, in this process, by turns: some milliseconds of calls one after another,
-then a pause in which all threads go to sleep. The calling thread has a processor for itself (Linux). The best time of a
-call counts, since other work on the machine only ever adds to it: by the clock, but of one thread at 16 Mi, which
-others will always interrupt, its processor's. A row tells ours in microseconds, and ours over theirs at each size,
-below 1 ours is quicker; then the largest errors of all three in ULP, for 256 Ki ordinary numbers, where there is an
-exact function of floats. What is not installed, lacks the operator or gives something else is a dash. Of FLOAT16 there
-are rows for operators of floats.
+All compute into one buffer that is there, in this process, by turns: some milliseconds of calls one after another,
+then a pause in which all threads go to sleep. (Into a buffer each, whose pages are chance, passes over 64 MiB differ by
+a tenth.) The calling thread has a processor for itself (Linux). The best time of a call counts, since other work on the
+machine only ever adds to it: by the clock, but of one thread at 16 Mi, which others will always interrupt, its
+processor's. A row tells ours in microseconds, and ours over theirs at each size, below 1 ours is quicker; then the
+largest errors of all three in ULP, for 256 Ki ordinary numbers, where there is an exact function of floats. What is not
+installed, lacks the operator or gives something else is a dash. Of FLOAT16 there are rows for operators of floats.
 
 On a machine with other work it is measured piece by piece: `--columns "16 Mi" --operators EXP --into FILE` puts these
 cells into the table that a document has.
@@ -257,7 +257,7 @@ def of_onnxruntime(name: str, inputs: list[Array], like: Array, threads: int) ->
     logical = "LOGICAL" in name or name in (E + "IS_NAN", E + "IS_INFINITY")
     if name.removeprefix(E) in LOGICAL or name == E + "IF":
         inputs = [moved(each.astype(bool)) if each.dtype == np.uint8 else each for each in inputs]
-    output = aligned(like.shape, np.dtype(bool) if logical else like.dtype)
+    output = like.view(np.bool_) if logical else like
     constants = [np.asarray(each, inputs[0].dtype) for each in CONSTANTS.get(name, ())]
     scalars = {}
     for number, each in enumerate(inputs):
@@ -312,7 +312,7 @@ def of_torch(name: str, inputs: list[Array], like: Array, threads: int) -> tuple
         inputs = [moved(each.astype(bool)) if each.dtype == np.uint8 else each for each in inputs]
     if "BIT_" in name:
         inputs = [each.view(np.int32) for each in inputs]
-    output = aligned(like.shape, np.dtype(bool) if "LOGICAL" in name or "IS_" in name else like.dtype)
+    output = like.view(np.bool_) if "LOGICAL" in name or "IS_" in name else like
     tensors = [torch.from_numpy(each) for each in inputs]
     written = torch.from_numpy(output.view(np.int32) if "BIT_" in name else output)
     packet = getattr(torch.ops.aten, kind)
