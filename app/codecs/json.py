@@ -393,7 +393,7 @@ def _data(value: object, strings: dict[str, Span], body: Body, memory: MemorySha
         block = bytes(body[start:stop])
         if b"\\" in block:
             characters = np.frombuffer(block, np.uint8)
-            if ((characters[:-1] == ord("\\")) & (characters[1:] != ord("/"))).any() or block.endswith(b"\\"):
+            if ((characters[:-1] == ord("\\")) & (characters[1:] != ord("/"))).any():
                 return value  # structure, and its length is limited
             is_slashed = True
     return Slashed(span.start, span.stop) if is_slashed else span

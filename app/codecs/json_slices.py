@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from app.codecs.structure import SEARCHED, Unreadable, twice
+from app.codecs.structure import SEARCHED, twice
 from app.memory.accounts import MemoryShare
 
 SLICE = SEARCHED
@@ -74,9 +74,7 @@ class _Slices:
             if is_last:
                 raise json.JSONDecodeError(error.msg, self._text, begin + error.pos) from None
             return None
-        except (ValueError, Unreadable):  # a number that is too long or too large, as far as it is there
-            if is_last:
-                raise
+        except ValueError:  # an integer of too many digits, as far as it is there: it may be no integer
             return None
         return (made, begin + end) if is_last or end + _CUT < len(piece) else None
 
