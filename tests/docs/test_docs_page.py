@@ -45,8 +45,8 @@ def test_it_is_dark_for_those_who_want_that(server: RunningServer, page: Tab) ->
 
 
 def test_the_page_is_there_within_three_seconds(server: RunningServer, page: Tab) -> None:
-    """The best of three: what else the machine is doing does not count."""
-    assert min(page.open(f"{server.url}/docs", SHOWN) for _ in range(3)) < 3
+    """Once in three times: what else the machine is doing does not count."""
+    assert any(page.open(f"{server.url}/docs", SHOWN) < 3 for _ in range(3))
 
 
 def test_every_operation_opens(server: RunningServer, page: Tab) -> None:

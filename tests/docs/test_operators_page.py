@@ -48,8 +48,8 @@ def test_everything_is_there_and_nothing_is_loaded(server: RunningServer, opened
 
 
 def test_it_is_there_within_three_seconds(server: RunningServer, page: Tab) -> None:
-    """The best of three: what else the machine is doing does not count."""
-    assert min(page.open(f"{server.url}/operators") for _ in range(3)) < 3
+    """Once in three times: what else the machine is doing does not count."""
+    assert any(page.open(f"{server.url}/operators") < 3 for _ in range(3))
 
 
 def test_the_style_and_the_script_are_let_through(opened: Tab) -> None:
