@@ -78,6 +78,7 @@ def test_what_is_received_has_its_data_aligned(offset: int) -> None:
     assert 2048 - 64 < beginning(offset) <= 2048
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_what_one_process_writes_no_other_one_sees() -> None:
     memory = fresh(SMALLEST)
     os.waitpid(forked(lambda: memory.__setitem__(0, 1)), 0)
