@@ -184,13 +184,6 @@ def test_alignment_is_a_power_of_two_not_below_the_element(element_bytes: int) -
 
 
 @pytest.mark.parametrize("data_type", ["UINT4", "INT4"])
-def test_half_bytes_have_packed_strides_alone(data_type: str) -> None:
-    document = {"DataType": data_type, "Sizes": [1, 2, 3]}
-    assert refusals(document | {"Strides": [6, 3, 1]}) == refusals(document | {"Strides": [0, 3, 1]}) == []
-    assert [each.pointer for each in refusals(document | {"Strides": [6, 4, 1]})] == ["/Strides"]
-
-
-@pytest.mark.parametrize("data_type", ["UINT4", "INT4"])
 def test_alignment_of_half_bytes(data_type: str) -> None:
     assert refusals({"DataType": data_type, "Sizes": [1], "GuaranteedBaseOffsetAlignment": 1}) == []
 
