@@ -86,19 +86,16 @@ def _spelled(value: float) -> float | str:
 # Generators make no class of "a number or one of two strings", so the document asks for a number.
 _READ = BeforeValidator(_infinity, json_schema_input_type=float)
 _WRITTEN = PlainSerializer(_spelled)
+_Spelled: TypeAlias = Annotated[float, _READ, _WRITTEN]
 
 FloatOrInfinity = Annotated[
-    float,
-    _READ,
-    _WRITTEN,
+    _Spelled,
     AfterValidator(_float_or_infinity),
     Field(json_schema_extra={"format": "float", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
 ]
 """A FLOAT that becomes an element: a maximum is padded with an infinity, which JSON has as a string."""
 Bound = Annotated[
-    float,
-    _READ,
-    _WRITTEN,
+    _Spelled,
     AfterValidator(_in_float_range),
     Field(json_schema_extra={"format": "double", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
 ]
@@ -140,10 +137,8 @@ class ScalarUnion(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    Float64: Annotated[float, _READ, _WRITTEN, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
-    Float32: Annotated[float, _READ, _WRITTEN, AfterValidator(_float_or_infinity)] | None = Field(
-        None, description="Of FLOAT32."
-    )
+    Float64: Annotated[_Spelled, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
+    Float32: Annotated[_Spelled, AfterValidator(_float_or_infinity)] | None = Field(None, description="Of FLOAT32.")
     Int64: int | None = Field(None, ge=-(2**63), le=2**63 - 1, description="Of INT64.")
     Int32: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Of INT32.")
     Int16: int | None = Field(None, ge=-(2**15), le=2**15 - 1, description="Of INT16.")

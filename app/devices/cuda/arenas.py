@@ -9,6 +9,7 @@ from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import Launch
 from app.devices.cuda.pinned import Slot
 from app.devices.cuda.resident import Queued
+from app.devices.cuda.small import Passage
 
 GRAPH_BYTES = 1 << 18
 """What a CUDA graph is taken to need."""
@@ -91,20 +92,19 @@ class Arena:
     def __init__(
         self,
         device: Context,
-        size: int,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        record: Callable[[int], Recording],
+        passage: Passage,
+        scratch_bytes: int,
+        record: Callable[[Sequence[int], Sequence[int], int], Recording],
     ) -> None:
-        """`inputs` and `outputs` are where tensors lie in its `size` bytes; `record` makes the work over those from an
-        address on."""
+        """For tensors that lie as in `passage`, with scratch behind them; `record` makes the work over inputs, outputs
+        and scratch at these addresses."""
         self._device = device
-        self._memory = device.pool.malloc(size)
-        self._size = size
+        self._size = passage.bytes + scratch_bytes
+        self._memory = device.pool.malloc(self._size)
         self.address: int = self._memory.ptr
-        self.inputs = [self.address + offset for offset in inputs]
-        self.outputs = [self.address + offset for offset in outputs]
-        self.work = record(self.address)
+        self.inputs = [self.address + offset for offset in passage.inputs]
+        self.outputs = [self.address + offset for offset in passage.outputs]
+        self.work = record(self.inputs, self.outputs, self.address + passage.bytes)
 
     @property
     def bytes(self) -> int:

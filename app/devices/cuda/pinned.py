@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import mmap
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,9 +111,8 @@ class Slots:
         self.count = count
         self.size = size
         self._allocate = allocate
-        self._free: list[Slot] = []
-        self._waiting = 0
-        self._given_back = threading.Condition()
+        self._free: queue.LifoQueue[Slot] = queue.LifoQueue()
+        self._lock = threading.Lock()
         self.made = 0
 
     @property
@@ -122,11 +122,11 @@ class Slots:
     @property
     def taken(self) -> int:
         """How many somebody has."""
-        return self.made - len(self._free)
+        return self.made - self._free.qsize()
 
     def take(self) -> "_Taken":
         """A slot; waits until one is free. Who holds one does not take another this way: two could wait for ever."""
-        return _Taken(self, self._free_slot() or self._new_slot() or self._wait())
+        return _Taken(self._free, self._free_slot() or self._new_slot() or self._free.get())
 
     @contextmanager
     def take_idle(self) -> Iterator[Slot | None]:
@@ -136,14 +136,7 @@ class Slots:
             yield slot
         finally:
             if slot:
-                self.give_back(slot)
-
-    def give_back(self, slot: Slot) -> None:
-        self._free.append(slot)
-        # In this order, as `_wait` counts first and looks then, so that one of the two sees the other.
-        if self._waiting:
-            with self._given_back:
-                self._given_back.notify()
+                self._free.put(slot)
 
     def empty_idle(self) -> None:
         """Give back what nobody computes in, on the current device."""
@@ -152,51 +145,41 @@ class Slots:
             slot.empty()
             idle.append(slot)
         for slot in reversed(idle):
-            self.give_back(slot)
+            self._free.put(slot)
 
     def _free_slot(self) -> Slot | None:
         try:
-            return self._free.pop()
-        except IndexError:
+            return self._free.get_nowait()
+        except queue.Empty:
             return None
 
     def _new_slot(self) -> Slot | None:
-        with self._given_back:
+        with self._lock:
             if self.made == self.count:
                 return None
             self.made += 1
         try:
             return Slot(self.size, self._allocate)
         except BaseException:
-            with self._given_back:
+            with self._lock:
                 self.made -= 1
             raise
-
-    def _wait(self) -> Slot:
-        with self._given_back:
-            self._waiting += 1
-            try:
-                while not (slot := self._free_slot()):
-                    self._given_back.wait()
-                return slot
-            finally:
-                self._waiting -= 1
 
 
 class _Taken:
     """A slot, until it is given back. A context of its own, since one of `contextlib` takes a microsecond."""
 
-    __slots__ = ("_slot", "_slots")
+    __slots__ = ("_free", "_slot")
 
-    def __init__(self, slots: Slots, slot: Slot) -> None:
-        self._slots = slots
+    def __init__(self, free: "queue.LifoQueue[Slot]", slot: Slot) -> None:
+        self._free = free
         self._slot = slot
 
     def __enter__(self) -> Slot:
         return self._slot
 
     def __exit__(self, *_: object) -> None:
-        self._slots.give_back(self._slot)
+        self._free.put(self._slot)
 
 
 def _runtime() -> Any:

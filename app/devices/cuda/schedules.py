@@ -150,13 +150,7 @@ class CudaScheduleKernel:
 
     def new_arena(self) -> Arena:
         """One with all its work."""
-        passage = self._passage
-
-        def record(address: int) -> Recording:
-            reads, writes = ([address + offset for offset in part] for part in (passage.inputs, passage.outputs))
-            return self.record(reads, writes, address + passage.bytes)
-
-        return Arena(self.device, self._bytes, passage.inputs, passage.outputs, record)
+        return Arena(self.device, self._passage, self.scratch_bytes, self.record)
 
     def record(self, reads: Sequence[int], writes: Sequence[int], scratch: int) -> Recording:
         """All its work over inputs, outputs and scratch on the device at these addresses."""
