@@ -75,8 +75,13 @@ def _in_float_range(value: float) -> float:
 
 
 def _infinity(value: object) -> object:
-    """The infinity that a string spells, as in tensor data; anything else as it is."""
-    return INFINITIES.get(value, value) if isinstance(value, str) else value
+    """The infinity that a string spells, as in tensor data; what is no string as it is. Raises PydanticCustomError."""
+    if not isinstance(value, str):
+        return value
+    if value not in INFINITIES:
+        allowed = 'a number, "Infinity" or "-Infinity"'
+        raise PydanticCustomError("float_or_infinity", "must be {allowed}", {"allowed": allowed})
+    return INFINITIES[value]
 
 
 def _spelled(value: float) -> float | str:
@@ -177,8 +182,8 @@ _MEMBERS = {
 def _form(value: Any) -> Literal["number", "union"] | None:
     if isinstance(value, dict | ScalarUnion):
         return "union"
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return "number" if is_number or (isinstance(value, str) and value in INFINITIES) else None
+    is_number = isinstance(value, int | float | str) and not isinstance(value, bool)  # a string may spell an infinity
+    return "number" if is_number else None
 
 
 Scalar: TypeAlias = Annotated[

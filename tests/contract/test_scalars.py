@@ -170,9 +170,14 @@ def test_infinities_are_words_where_there_are_no_numbers_for_them(text: str, inf
     document: dict[str, Any] = {"scalar": text, "union": {"Float64": text}}
     for given in (document, {"scalar": infinity, "union": {"Float64": infinity}}):
         assert validate(Fields, given).model_dump(exclude_unset=True) == document
-    for other in (text.lower(), f"+{text}", text.replace("inity", ""), "NaN"):
-        assert refused("scalar", other) == "/scalar"
-        assert refused("scalar", {"Float32": other}) == "/scalar/Float32"
+    for other in (text.lower(), f"+{text}", text.replace("inity", ""), "NaN", "1"):
+        told = f'is "{other}"; it must be a number, "Infinity" or "-Infinity".'
+        for at, wrong in (("scalar", other), ("scalar/Float32", {"Float32": other}), ("bound", other)):
+            with pytest.raises(ContractError) as raised:
+                taken(at.partition("/")[0], wrong)
+            (violation,) = raised.value.violations
+            assert (violation.pointer, violation.message) == (f"/{at}", f"{at.rpartition('/')[2]} {told}")
+            assert violation.allowed == 'a number, "Infinity" or "-Infinity"'
     assert refused("scalar", {"UInt16": text}) == "/scalar/UInt16"
     assert taken("bound", text) == taken("element", text) == infinity
     assert refused("float_", text) == "/float_"
