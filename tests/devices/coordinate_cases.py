@@ -15,18 +15,8 @@ from app.formula.values import Value, cast, quotient, remainder_of_floor
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator
 from app.operators.operator import Operator
-from tests.devices.test_coordinates import (
-    OF_INTEGERS,
-    POSITIONS,
-    TYPES,
-    Enlarge,
-    N,
-    desc_of,
-    elements,
-    laid_out,
-    of_expression,
-    operand,
-)
+from tests.devices.test_coordinates import OF_INTEGERS, POSITIONS, TYPES, Enlarge, N, elements, of_expression, operand
+from tests.operators.arrays import desc_of, laid_out
 from tests.operators.coordinate_operators import (
     AveragePooling,
     Gather,

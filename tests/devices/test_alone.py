@@ -26,7 +26,8 @@ from app.formula.values import INT64, absolute, cast
 from app.memory.addresses import LINE
 from app.memory.arrays import Array
 from tests.devices.test_coordinates import of_expression, operand
-from tests.operators.calls import compiled, desc_of
+from tests.operators.arrays import desc_of
+from tests.operators.calls import compiled
 from tests.operators.conftest import compiler
 
 RNG = np.random.default_rng(20)

@@ -21,8 +21,8 @@ from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.linear_algebra.products import Gemm
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, OutOfMemory
 from tests.devices.cuda_on_cpu import BuiltKernels
-from tests.devices.test_coordinates import buffer_of, desc_of
 from tests.gpu import first_gpu
+from tests.operators.arrays import bytes_of, desc_of
 from tests.operators.coordinate_operators import CumulativeSum, compiled
 
 
@@ -161,7 +161,7 @@ def cumulative_sum(x: Array, kind: type[CumulativeSum] = Queues) -> CompiledOper
 
 def dispatch(kernel: Any, x: Array) -> Array:
     made = np.zeros_like(x)
-    kernel.dispatch([buffer_of(x)], [buffer_of(made)], lambda: False)
+    kernel.dispatch([bytes_of(x)], [bytes_of(made)], lambda: False)
     return made
 
 
@@ -301,7 +301,7 @@ def multiplied(rows: int, columns: int, turns: int) -> None:
     for _ in range(turns):
         a, b = (rng.standard_normal(sizes, np.float32) for sizes in ((rows, 64), (64, columns)))
         made = np.zeros((rows, columns), np.float32)
-        kernel.dispatch([buffer_of(a), buffer_of(b)], [buffer_of(made)], lambda: False)
+        kernel.dispatch([bytes_of(a), bytes_of(b)], [bytes_of(made)], lambda: False)
         np.testing.assert_allclose(made, a @ b, 1e-4, 1e-4)
 
 
@@ -329,7 +329,7 @@ def test_one_product_from_many_threads() -> None:
         rng = np.random.default_rng(number)
         a, b = (rng.standard_normal(sizes, np.float32) for sizes in ((300, 64), (64, 200)))
         made = np.zeros((300, 200), np.float32)
-        kernel.dispatch([buffer_of(a), buffer_of(b)], [buffer_of(made)], lambda: False)
+        kernel.dispatch([bytes_of(a), bytes_of(b)], [bytes_of(made)], lambda: False)
         return np.allclose(made, a @ b, 1e-4, 1e-4)
 
     with ThreadPoolExecutor(12) as threads:

@@ -12,7 +12,8 @@ from app.devices.cpu.llvm.kernels import LoopCode
 from app.formula.structures import Structures
 from app.memory.arrays import Array
 from app.operators.attention.softmax import softmax
-from tests.operators.calls import bytes_of, compiled, desc_of
+from tests.operators.arrays import bytes_of, desc_of
+from tests.operators.calls import compiled
 from tests.operators.conftest import compiler
 
 RNG = np.random.default_rng(29)

@@ -14,7 +14,8 @@ from app.devices.cpu.llvm import firsts, random_words, scans
 from app.devices.device import Cancelled
 from app.memory.arrays import Array, numpy_type
 from tests.devices.test_llvm import COMPILER
-from tests.operators.calls import GUARD, compiled, desc_of
+from tests.operators.arrays import GUARD, desc_of
+from tests.operators.calls import compiled
 
 
 @pytest.fixture(scope="module")

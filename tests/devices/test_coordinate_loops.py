@@ -55,8 +55,9 @@ from app.formula.values import (
 )
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator
-from tests.devices.test_coordinates import TYPES, elements, of_expression, operand, run
+from tests.devices.test_coordinates import TYPES, elements, of_expression, operand
 from tests.devices.test_llvm import COMPILER, assembly_of
+from tests.operators.arrays import run
 
 P, Q = (Parameter(INT64, name) for name in "pq")
 

@@ -16,7 +16,7 @@ from app.contract.tensors import TensorDesc
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.numpy import coordinates as evaluation
-from app.devices.device import Cancelled, Device
+from app.devices.device import Cancelled
 from app.formula import coordinates as c
 from app.formula.coordinates import Operand, coordinates
 from app.formula.structures import Structures
@@ -28,6 +28,7 @@ from app.operators.operator import InputTensorDesc, OutputTensorDesc
 from app.operators.parameters import TensorParameters, bare
 from app.operators.structure import sizes_of
 from app.programs.program import Map, Program
+from tests.operators.arrays import bytes_of, desc_of, laid_out, run
 from tests.operators.coordinate_operators import (
     AveragePooling,
     CumulativeSum,
@@ -41,7 +42,6 @@ from tests.operators.coordinate_operators import (
 
 TYPES = [each for each in DataType if each.bits >= 8]
 EXHAUSTIVE = os.environ.get("DMLSERVE_EXHAUSTIVE") == "1"
-GUARD = 64
 COMPILER = Compiler()
 STRUCTURES = Structures()
 
@@ -79,51 +79,11 @@ def device(threads: int, helpers: Executor, compiler: Compiler | None) -> NumpyD
     return NumpyDevice(helpers, threads, compiler, least=0, structures=STRUCTURES)
 
 
-def desc_of(array: Array) -> dict[str, Any]:
-    """The descriptor of an array as it lies in memory."""
-    strides = [step // array.itemsize for step in array.strides]
-    return {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape), "Strides": strides}
-
-
-def laid_out(rng: np.random.Generator, array: Array) -> Array:
-    """The same elements packed, with gaps, or turned."""
-    order = rng.permutation(array.ndim)
-    wide = np.zeros([array.shape[axis] + int(rng.integers(0, 3)) for axis in order], array.dtype)
-    made = wide.transpose(np.argsort(order))[tuple(map(slice, array.shape))]
-    made[...] = array
-    return made
-
-
 def elements(rng: np.random.Generator, sizes: list[int], data_type: DataType) -> Array:
     dtype = numpy_type(data_type)
     if dtype.kind == "f":
         return (rng.integers(-40, 40, sizes) / 8).astype(dtype)
     return rng.integers(max(np.iinfo(dtype).min, -90), 90, sizes).astype(dtype)
-
-
-def buffer_of(array: Array) -> memoryview:
-    """The bytes from its first element to its last."""
-    reach = 1 + sum((size - 1) * step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True))
-    return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,)).view(np.uint8).data
-
-
-def run(device: Device, operator: CompiledOperator, inputs: dict[str, Array]) -> dict[str, Array]:
-    """The outputs, as they lie in memory; nothing beside their elements is written."""
-    made: dict[str, Array] = {}
-    guarded = []
-    for name, desc in operator.outputs.items():
-        dtype = numpy_type(desc.DataType)
-        memory = np.full(2 * GUARD + desc.reach * dtype.itemsize, 0xA5, np.uint8)
-        guarded.append(memory)
-        made[name] = np.ndarray(desc.Sizes, dtype, memory, GUARD, [step * dtype.itemsize for step in desc.strides])
-    outputs = [memory[GUARD:-GUARD].data for memory in guarded]
-    device.prepare(operator).dispatch([buffer_of(inputs[name]) for name in operator.inputs], outputs, lambda: False)
-    for array, memory in zip(made.values(), guarded, strict=True):
-        apart = array.copy()
-        array[...] = np.frombuffer(b"\xa5" * array.itemsize, array.dtype)[0]
-        assert (memory == 0xA5).all()
-        array[...] = apart
-    return made
 
 
 @pytest.mark.parametrize("data_type", TYPES)
@@ -449,7 +409,7 @@ def test_cancellation_inside_a_total_and_between_blocks(
         operator = of_expression(expression, [elements], DataType.INT64, x, n=1 << 50)
         with pytest.raises(Cancelled):
             NumpyDevice(helpers, threads, compiler).prepare(operator).dispatch(
-                [buffer_of(x)], [memoryview(bytearray(8 * elements))], cancelled
+                [bytes_of(x)], [memoryview(bytearray(8 * elements))], cancelled
             )
         assert looks <= 3 + threads
 

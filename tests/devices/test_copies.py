@@ -26,7 +26,8 @@ from app.operators.pooling.maxima import MaxPooling1, MaxPooling2
 from app.operators.reduction.reductions import Argmax, Argmin
 from tests.devices.test_coordinates import N, of_expression, operand
 from tests.devices.test_llvm import assembly_of
-from tests.operators.calls import compiled, desc_of
+from tests.operators.arrays import desc_of
+from tests.operators.calls import compiled
 from tests.operators.conftest import compiler
 from tests.operators.convolution.test_loops import fenced
 

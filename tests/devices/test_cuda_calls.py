@@ -21,19 +21,10 @@ from app.operators.linear_algebra.products import Gemm
 from app.stages import Stages, recorded
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, OutOfMemory
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
-from tests.devices.test_coordinates import (
-    TYPES,
-    Careless,
-    buffer_of,
-    desc_of,
-    elements,
-    laid_out,
-    of_expression,
-    operand,
-    run,
-)
+from tests.devices.test_coordinates import TYPES, Careless, elements, of_expression, operand
 from tests.gpu import first_gpu
 from tests.operators import descriptors
+from tests.operators.arrays import bytes_of, desc_of, laid_out, run
 from tests.operators.coordinate_operators import (
     CumulativeSum,
     compiled,
@@ -83,7 +74,7 @@ def test_calls_are_cancelled_before_and_after(on_cpu: CudaDeviceOnCpu, after: in
     x, out = np.ones((40, 40), np.float32), np.zeros((40, 40), np.float32)
     looks = iter([False] * (after + after // 2) + [True])  # at each of the two parts of a tensor, and before the call
     with pytest.raises(Cancelled):
-        on_cpu.prepare(cumulative_sum(x)).dispatch([buffer_of(x)], [buffer_of(out)], lambda: next(looks))
+        on_cpu.prepare(cumulative_sum(x)).dispatch([bytes_of(x)], [bytes_of(out)], lambda: next(looks))
     assert on_cpu.log.count("allocator") == (after == 2)
     assert "out" not in on_cpu.log
     assert not out.any()
@@ -227,7 +218,7 @@ def test_a_trace_has_transfers_and_kernels(on_cpu: CudaDeviceOnCpu, count: int, 
     for graph in (False, True):
         kernel = on_cpu.prepare(graph_of(count, with_call=True) if graph else cumulative_sum(x))
         found = Stages()
-        recorded(found, kernel.dispatch, [buffer_of(x)], [buffer_of(np.zeros_like(x))], lambda: False)
+        recorded(found, kernel.dispatch, [bytes_of(x)], [bytes_of(np.zeros_like(x))], lambda: False)
         assert [each.name for each in found.done] == stages
 
 
@@ -248,7 +239,7 @@ def check_four_bits(device: CudaDevice, data_type: DataType, sizes: list[int], s
         operator = descriptors.compiled({"Type": kind, **common, **tensors})
         made = np.zeros(expected.nbytes + 64, np.uint8)
         output = made.data[: operator.outputs["OutputTensor"].data_bytes]
-        ran = device.prepare(operator).dispatch([buffer_of(given), buffer_of(scale)], [output], lambda: False)
+        ran = device.prepare(operator).dispatch([bytes_of(given), bytes_of(scale)], [output], lambda: False)
         assert ran.kind == "cuda"
         assert made[: len(output)].tobytes() == expected.tobytes()
         assert not made[len(output) :].any()
@@ -347,7 +338,7 @@ def test_products_are_part_of_a_cuda_graph(data_type: DataType, transform: str) 
         for each in x.values():
             each[...] = rng.standard_normal(each.shape)
         made = np.zeros_like(x["c"])
-        kernel.dispatch([buffer_of(each) for each in x.values()], [buffer_of(made)], lambda: False)
+        kernel.dispatch([bytes_of(each) for each in x.values()], [bytes_of(made)], lambda: False)
         a, b, c = (each.astype(np.float64) for each in x.values())
         b = b.swapaxes(-1, -2) if transform == "TRANSPOSE" else b
         np.testing.assert_allclose(made, a @ b / 2 + 2 * c, 1e-3 if dtype.itemsize == 2 else 1e-5, 1e-4)

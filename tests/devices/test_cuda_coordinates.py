@@ -24,15 +24,9 @@ from app.formula.coordinates import coordinates
 from tests.devices.coordinate_cases import case, cases, same
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source
-from tests.devices.test_coordinates import (
-    N,
-    buffer_of,
-    desc_of,
-    of_expression,
-    operand,
-    run,
-)
+from tests.devices.test_coordinates import N, of_expression, operand
 from tests.gpu import first_gpu
+from tests.operators.arrays import bytes_of, desc_of, run
 from tests.operators.coordinate_operators import (
     Join,
     Reduce,
@@ -106,7 +100,7 @@ def test_small_kernels_are_waited_for_at_once_when_they_are_loaded_and_the_gpu_i
         counted.append(on_cpu.long_dispatches)
         return False
 
-    inputs = [buffer_of(pooling.inputs[name]) for name in pooling.operator.inputs]
+    inputs = [bytes_of(pooling.inputs[name]) for name in pooling.operator.inputs]
     outputs = [memoryview(bytearray(desc.data_bytes)) for desc in pooling.operator.outputs.values()]
     for _ in range(2):
         kernel.dispatch(inputs, outputs, cancelled)
@@ -128,7 +122,7 @@ def test_a_small_dispatch_is_cancelled_before_it_begins(on_cpu: CudaDeviceOnCpu)
     (i,) = coordinates(1)
     with pytest.raises(Cancelled):
         on_cpu.prepare(of_expression(of[[i]], [30], DataType.INT32, x)).dispatch(
-            [buffer_of(x)], [buffer_of(x)], lambda: True
+            [bytes_of(x)], [bytes_of(x)], lambda: True
         )
     assert not on_cpu.log
     assert on_cpu.load == on_cpu.slots.taken == 0

@@ -17,9 +17,9 @@ from app.operators.compiled import CompiledOperator
 from tests.devices.coordinate_cases import Case
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
-from tests.devices.test_coordinates import desc_of
 from tests.devices.test_cuda_splits import differing
 from tests.gpu import first_gpu
+from tests.operators.arrays import desc_of
 from tests.operators.descriptors import compiled
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")

@@ -14,7 +14,7 @@ from app.operators.compiled import CompiledOperator, compile_operator
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
 from tests.devices.rows_on_cpu import build_rows
-from tests.devices.test_coordinates import run
+from tests.operators.arrays import run
 from tests.operators.numerics.samples import Exact, off_by, wide
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")

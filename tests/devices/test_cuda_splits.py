@@ -24,8 +24,9 @@ from app.formula.coordinates import coordinates
 from tests.devices.coordinate_cases import Case, case, same
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source, split_sources
-from tests.devices.test_coordinates import N, desc_of, elements, laid_out, of_expression, operand, run
+from tests.devices.test_coordinates import N, elements, of_expression, operand
 from tests.gpu import first_gpu
+from tests.operators.arrays import desc_of, laid_out, run
 from tests.operators.coordinate_operators import Gather, Join, Reduce, Slice1
 from tests.operators.descriptors import compiled
 

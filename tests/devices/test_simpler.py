@@ -13,7 +13,8 @@ from app.devices.cpu.llvm.totals import STRIP
 from app.devices.device import InTurn
 from app.memory.arrays import Array, numpy_type
 from tests.devices.test_llvm import COMPILER
-from tests.operators.calls import compiled, desc_of
+from tests.operators.arrays import desc_of
+from tests.operators.calls import compiled
 
 RNG = np.random.default_rng(27)
 

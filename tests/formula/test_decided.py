@@ -11,8 +11,9 @@ from app.formula.coordinates import Element, Total, coordinates, sum_over
 from app.formula.decided import UNDECIDED, decide, decided
 from app.formula.uniform import uniform_parts
 from app.formula.values import INT64, Constant, Operation, Value, cast, maximum, minimum, parts
-from tests.devices.test_coordinates import N, of_expression, operand, run
+from tests.devices.test_coordinates import N, of_expression, operand
 from tests.formula.test_ranges import random_value
+from tests.operators.arrays import run
 
 
 def test_formulas_compute_the_same_when_sizes_have_decided() -> None:

@@ -29,7 +29,8 @@ from app.formula.values import (
     saturate,
     where,
 )
-from tests.devices.test_coordinates import N, of_expression, operand, run
+from tests.devices.test_coordinates import N, of_expression, operand
+from tests.operators.arrays import run
 
 LIMITS = np.iinfo(np.int64)
 

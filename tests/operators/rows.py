@@ -16,7 +16,8 @@ from app.operators.convolution.windows import Windows
 from app.operators.packing import LANE_BYTES, Packed, up
 from app.operators.quantization import convolutions
 from tests.operators import calls
-from tests.operators.calls import bytes_of, compiled, desc_of
+from tests.operators.arrays import bytes_of, desc_of
+from tests.operators.calls import compiled
 
 
 def rows(

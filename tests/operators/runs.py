@@ -12,10 +12,12 @@ from app.contract.constants import NEWEST, FeatureLevel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.formula.structures import Structures
-from app.memory.arrays import Array, numpy_type
+from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
 from app.operators.operator import PREFIX
+from tests.operators import arrays
+from tests.operators.arrays import desc_of
 
 COMPILER = Compiler()
 STRUCTURES = Structures()
@@ -31,41 +33,11 @@ class Runner:
         self, kind: str, inputs: Mapping[str, Array], level: FeatureLevel = NEWEST, **members: Any
     ) -> dict[str, Array]:
         """The outputs by name. Inputs are described as they lie in memory; `members` are added to the descriptor."""
-        document = {name: described(array) for name, array in inputs.items()} | members
+        document = {name: desc_of(array) for name, array in inputs.items()} | members
         kind = PREFIX + kind
         stated = OPERATORS[kind].model_validate_json(json.dumps({"Type": kind} | document))
         operator = compile_operator(stated, level, STRUCTURES)
-        made: dict[str, Array] = {}
-        buffers = []
-        for name, desc in operator.outputs.items():
-            dtype = numpy_type(desc.DataType)
-            memory = np.zeros(desc.reach, dtype)
-            made[name] = np.ndarray(desc.Sizes, dtype, memory, 0, [step * dtype.itemsize for step in desc.strides])
-            buffers.append(memory.view(np.uint8).data)
-        given = [buffer_of(inputs[name]) for name in operator.inputs]
-        self.device.prepare(operator).dispatch(given, buffers, lambda: False)
-        return made
-
-
-def described(array: Array, **members: Any) -> dict[str, Any]:
-    """The descriptor of an array as it lies in memory."""
-    strides = [step // array.itemsize for step in array.strides]
-    return {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape), "Strides": strides} | members
-
-
-def buffer_of(array: Array) -> memoryview:
-    """The bytes from its first element to its last."""
-    reach = 1 + sum((size - 1) * step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True))
-    return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,)).view(np.uint8).data
-
-
-def laid_out(rng: np.random.Generator, array: Array) -> Array:
-    """The same elements packed, with gaps, or turned."""
-    order = rng.permutation(array.ndim)
-    wide = np.zeros([array.shape[axis] + int(rng.integers(0, 3)) for axis in order], array.dtype)
-    made = wide.transpose(np.argsort(order))[tuple(map(slice, array.shape))]
-    made[...] = array
-    return made
+        return arrays.run(self.device, operator, inputs)
 
 
 @pytest.fixture(scope="module", params=["calls", "loops"])

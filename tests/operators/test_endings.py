@@ -11,7 +11,8 @@ from app.memory.arrays import Array
 from app.operators import fusion
 from app.operators.convolution import floats
 from app.operators.endings import Ended
-from tests.operators.calls import compiled, desc_of, run
+from tests.operators.arrays import desc_of
+from tests.operators.calls import compiled, run
 from tests.operators.rows import by_numpy, direct_by_numpy, ended
 
 MORE: dict[str, dict[str, Any]] = {

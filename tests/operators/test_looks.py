@@ -14,7 +14,8 @@ from app.memory.arrays import Array
 from app.operators import arrays
 from app.operators.compiled import CompiledOperator
 from app.operators.looks import look, looking
-from tests.operators.calls import DEVICE, compiled, desc_of
+from tests.operators.arrays import desc_of
+from tests.operators.calls import DEVICE, compiled
 
 WINDOWS: dict[str, Any] = {name: [0, 0] for name in ("StartPadding", "EndPadding")}
 FILTERS = WINDOWS | {"Strides": [1, 1], "Dilations": [1, 1], "GroupCount": 1}

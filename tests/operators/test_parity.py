@@ -21,7 +21,8 @@ from app.memory.buffers import Buffer
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.graphs.documents import Document, between, constant, graph, into, node, out, resolved, tensor
-from tests.operators.calls import desc_of, laid_out, run
+from tests.operators.arrays import desc_of, laid_out
+from tests.operators.calls import run
 from tests.operators.convolution.test_floats import ConvolutionByCoordinates
 from tests.operators.descriptors import refusals
 from tests.operators.numerics.samples import Exact, off_by

@@ -10,7 +10,8 @@ from app.contract.constants import NEWEST
 from app.memory.arrays import Array
 from app.operators.attention.multihead import MultiheadAttention
 from tests.contract.refusals import check_wording
-from tests.operators.calls import desc_of, laid_out, run
+from tests.operators.arrays import desc_of, laid_out
+from tests.operators.calls import run
 from tests.operators.descriptors import descriptor, refusals
 
 MASKS = ["NONE", "KEY_SEQUENCE_LENGTH", "KEY_SEQUENCE_END_START", "KEY_QUERY_SEQUENCE_LENGTH_START_END", "BOOLEAN"]

@@ -16,7 +16,8 @@ from app.operators.convolution import windows
 from app.operators.convolution.floats import Convolution
 from app.operators.parameters import TensorParameters
 from tests.contract.refusals import check_wording
-from tests.operators.calls import desc_of, laid_out, run
+from tests.operators.arrays import desc_of, laid_out
+from tests.operators.calls import run
 from tests.operators.descriptors import refusals
 
 

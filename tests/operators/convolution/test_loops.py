@@ -26,7 +26,8 @@ from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.convolution.windows import Windows
 from tests.operators import calls, conftest
-from tests.operators.calls import desc_of, run
+from tests.operators.arrays import desc_of
+from tests.operators.calls import run
 
 pytestmark = pytest.mark.usefixtures("loops")
 

@@ -11,7 +11,8 @@ from app.memory.arrays import Array
 from app.operators.convolution import floats, on_gpu
 from tests.gpu import first_gpu
 from tests.operators import calls
-from tests.operators.calls import desc_of, run
+from tests.operators.arrays import desc_of
+from tests.operators.calls import run
 from tests.operators.convolution.test_floats import document_of, inputs_of
 from tests.operators.descriptors import refusals
 from tests.operators.rows import by_numpy, ended

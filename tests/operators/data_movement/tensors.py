@@ -8,7 +8,7 @@ from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.contract.violations import Violation
 from app.memory.arrays import Array, numpy_type
 from tests.contract.refusals import check_wording
-from tests.operators.calls import desc_of, laid_out
+from tests.operators.arrays import desc_of, laid_out
 from tests.operators.descriptors import refusals
 
 TYPES = [each for each in DataType if each.bits >= 8]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from app.contract.constants import DataType
-from tests.operators.calls import laid_out, run
+from tests.operators.arrays import laid_out
+from tests.operators.calls import run
 from tests.operators.data_movement.tensors import TYPES, any_bits, assert_same_bits, sized, some_layout, told
 from tests.operators.descriptors import descriptor, refusals
 

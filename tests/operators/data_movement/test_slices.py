@@ -7,7 +7,8 @@ import pytest
 
 from app.contract.constants import DataType
 from app.memory.arrays import Array
-from tests.operators.calls import desc_of, run
+from tests.operators.arrays import desc_of
+from tests.operators.calls import run
 from tests.operators.data_movement.tensors import (
     TYPES,
     any_bits,

@@ -9,27 +9,14 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
 from app.memory.arrays import Array, numpy_type
+from tests.operators import arrays
+from tests.operators.arrays import desc_of
 from tests.operators.descriptors import compiled
 
 MOVED = [each for each in DataType if each.bits >= 8]
 """Types of elements that are moved as they are."""
 DEVICE = NumpyDevice(ThreadPoolExecutor(1), 1)  # which starts no thread: all is computed in this one
 INDICES: list[Any] = [np.int64, np.int32, np.uint64, np.uint32]
-
-
-def desc_of(array: Array) -> dict[str, Any]:
-    """The descriptor of an array as it lies in memory."""
-    strides = [step // array.itemsize for step in array.strides]
-    return {"DataType": array.dtype.name.upper(), "Sizes": list(array.shape), "Strides": strides}
-
-
-def laid_out(rng: np.random.Generator, array: Array) -> Array:
-    """The same elements packed, with gaps, or turned."""
-    order = rng.permutation(array.ndim)
-    wide = np.zeros([array.shape[axis] + int(rng.integers(0, 3)) for axis in order], array.dtype)
-    made = wide.transpose(np.argsort(order))[tuple(map(slice, array.shape))]
-    made[...] = array
-    return made
 
 
 def bits(rng: np.random.Generator, sizes: list[int], data_type: DataType) -> Array:
@@ -58,22 +45,4 @@ def run(kind: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array] | N
     """The outputs by name: as arrays in `outputs` lie, others packed. `members` are attributes, and what is null."""
     tensors = {name: desc_of(array) for name, array in [*inputs.items(), *(outputs or {}).items()]}
     operator = compiled({"Type": kind} | tensors | members)
-    made = {}
-    for name, desc in operator.outputs.items():
-        dtype = numpy_type(desc.DataType)
-        memory = np.zeros(desc.reach, dtype)
-        made[name] = np.ndarray(desc.Sizes, dtype, memory, 0, [step * dtype.itemsize for step in desc.strides])
-    with ThreadPoolExecutor(1) as helpers:
-        kernel = NumpyDevice(helpers, 1).prepare(operator)
-        kernel.dispatch(
-            [_buffer(inputs[name]) for name in operator.inputs],
-            [_buffer(each) for each in made.values()],
-            lambda: False,
-        )
-    return made
-
-
-def _buffer(array: Array) -> memoryview:
-    """The bytes from its first element to its last."""
-    reach = 1 + sum((size - 1) * step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True))
-    return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,)).view(np.uint8).data
+    return arrays.run(DEVICE, operator, inputs)

@@ -8,8 +8,9 @@ import pytest
 from app.contract.constants import DataType
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import descriptor, refusals
-from tests.operators.indexing.running import INDICES, MOVED, bits, laid_out, run, sizes_of, some_indices, unsigned
+from tests.operators.indexing.running import INDICES, MOVED, bits, run, sizes_of, some_indices, unsigned
 
 P = "DML_OPERATOR_"
 of_each_type = pytest.mark.parametrize("data_type", MOVED)

@@ -8,8 +8,9 @@ import pytest
 from app.contract.constants import DataType, FeatureLevel
 from app.memory.arrays import Array, numpy_type
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import desc_of, laid_out
 from tests.operators.descriptors import compiled, descriptor, refusals
-from tests.operators.indexing.running import INDICES, MOVED, bits, desc_of, laid_out, run, sizes_of, unsigned
+from tests.operators.indexing.running import INDICES, MOVED, bits, run, sizes_of, unsigned
 
 ONE_HOT = "DML_OPERATOR_ONE_HOT"
 NONZERO = "DML_OPERATOR_NONZERO_COORDINATES"

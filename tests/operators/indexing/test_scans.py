@@ -9,8 +9,9 @@ from app.contract.constants import DataType
 from app.memory.arrays import Array, numpy_type
 from app.operators.indexing import rows
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import descriptor, refusals
-from tests.operators.indexing.running import laid_out, run, sizes_of
+from tests.operators.indexing.running import run, sizes_of
 
 P = "DML_OPERATOR_"
 EXCLUSIVE = {"CUMULATIVE_SUMMATION": "HasExclusiveSum", "CUMULATIVE_PRODUCT": "HasExclusiveProduct"}

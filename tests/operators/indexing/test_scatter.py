@@ -11,8 +11,9 @@ from app.contract.validation import validate
 from app.memory.arrays import Array
 from app.operators.catalog import find_operator
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import compiled, descriptor, refusals
-from tests.operators.indexing.running import INDICES, MOVED, bits, laid_out, run, sizes_of, unsigned
+from tests.operators.indexing.running import INDICES, MOVED, bits, run, sizes_of, unsigned
 
 P = "DML_OPERATOR_"
 of_each_type = pytest.mark.parametrize("data_type", MOVED)

@@ -9,8 +9,9 @@ from app.contract.constants import DataType, FeatureLevel
 from app.memory.arrays import Array, numpy_type
 from app.operators.indexing import rows
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import compiled, descriptor, refusals
-from tests.operators.indexing.running import MOVED, bits, laid_out, run, sizes_of
+from tests.operators.indexing.running import MOVED, bits, run, sizes_of
 
 P = "DML_OPERATOR_"
 SORTED = [each for each in MOVED if each is not DataType.FLOAT64]

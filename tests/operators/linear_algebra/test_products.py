@@ -12,7 +12,8 @@ from app.memory.arrays import Array
 from app.operators.linear_algebra.products import Gemm
 from app.operators.parameters import TensorParameters
 from tests.contract.refusals import check_wording
-from tests.operators.calls import DEVICE, bytes_of, compiled, desc_of, laid_out, run
+from tests.operators.arrays import bytes_of, desc_of, laid_out
+from tests.operators.calls import DEVICE, compiled, run
 from tests.operators.descriptors import refusals
 
 ACTIVATIONS: list[dict[str, Any] | None] = [

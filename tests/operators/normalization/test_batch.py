@@ -15,8 +15,9 @@ from app.graphs.members import PlannedKernel
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
 from tests.graphs.documents import between, graph, into, node, out, resolved, tensor
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import descriptor, refusals
-from tests.operators.runs import Runner, close, laid_out
+from tests.operators.runs import Runner, close
 
 KIND = "DML_OPERATOR_BATCH_NORMALIZATION"
 REPEATED = ("MeanTensor", "VarianceTensor", "ScaleTensor", "BiasTensor")

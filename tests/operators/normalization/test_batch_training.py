@@ -7,8 +7,9 @@ import pytest
 
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import compiled, descriptor, refusals
-from tests.operators.runs import Runner, close, laid_out
+from tests.operators.runs import Runner, close
 
 TRAINING, GRAD, TRAINING_GRAD = (f"BATCH_NORMALIZATION_{name}" for name in ("TRAINING", "GRAD", "TRAINING_GRAD"))
 SEEDS = pytest.mark.parametrize("seed", range(5))

@@ -8,8 +8,9 @@ import pytest
 from app.memory.arrays import Array
 from app.operators.normalization import local_response
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import descriptor, refusals
-from tests.operators.runs import Runner, close, laid_out
+from tests.operators.runs import Runner, close
 
 KINDS = ("LOCAL_RESPONSE_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION_GRAD")
 CASES = pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 from app.contract.constants import FeatureLevel
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import descriptor, refusals
-from tests.operators.runs import Runner, close, laid_out
+from tests.operators.runs import Runner, close
 
 PREFIX = "DML_OPERATOR_"
 MVN, MVN1, MVN2 = (f"MEAN_VARIANCE_NORMALIZATION{n}" for n in ("", "1", "2"))

@@ -8,7 +8,7 @@ from app.operators.accuracy import EXACT, NEAREST
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.operators import calls
-from tests.operators.calls import bytes_of
+from tests.operators.arrays import bytes_of
 from tests.operators.numerics import sampled_products, sampled_sums  # noqa: F401 - they add samples
 from tests.operators.numerics.cases import BINARY, UNARY, Case
 from tests.operators.numerics.samples import SAMPLES, measured

@@ -9,7 +9,8 @@ import pytest
 from app.memory.arrays import Array
 from app.operators.pooling import region_gradients
 from tests.contract.refusals import check_wording
-from tests.operators.calls import laid_out, run
+from tests.operators.arrays import laid_out
+from tests.operators.calls import run
 from tests.operators.descriptors import compiled, descriptor, refusals
 from tests.operators.pooling.test_regions import drawn, positions, regions
 

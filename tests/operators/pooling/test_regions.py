@@ -10,7 +10,8 @@ import pytest
 from app.contract.violations import Violation
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
-from tests.operators.calls import laid_out, run
+from tests.operators.arrays import laid_out
+from tests.operators.calls import run
 from tests.operators.descriptors import compiled, descriptor, refusals
 
 

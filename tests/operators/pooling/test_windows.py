@@ -11,7 +11,8 @@ from app.contract.tensors import TensorDesc
 from app.memory.arrays import Array
 from app.operators.pooling import maxima
 from tests.contract.refusals import check_wording
-from tests.operators.calls import laid_out, run
+from tests.operators.arrays import laid_out
+from tests.operators.calls import run
 from tests.operators.descriptors import compiled, descriptor, refusals
 from tests.operators.pooling.plain import drawn, elements, of_all, pooled, windows
 

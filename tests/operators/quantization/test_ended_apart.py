@@ -9,7 +9,8 @@ from app.operators.convolution import on_gpu
 from app.operators.endings import Ended
 from tests.gpu import first_gpu
 from tests.operators import calls
-from tests.operators.calls import compiled, desc_of, laid_out, run
+from tests.operators.arrays import desc_of, laid_out
+from tests.operators.calls import compiled, run
 from tests.operators.quantization.test_integer_products import convolution, integers, matrices, scales
 from tests.operators.rows import by_numpy, ended, product_of
 

@@ -15,7 +15,8 @@ from app.devices.cpu.llvm import integer_products as loops
 from app.devices.cpu.llvm.compiler import Compiler
 from app.memory.arrays import Array
 from tests.operators import calls, conftest
-from tests.operators.calls import compiled, desc_of, laid_out, run
+from tests.operators.arrays import desc_of, laid_out
+from tests.operators.calls import compiled, run
 from tests.operators.widths import WIDTHS, narrow
 
 INTEGERS = ["int8", "uint8"]

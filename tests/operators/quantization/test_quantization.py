@@ -8,7 +8,8 @@ import pytest
 from app.contract.constants import DataType
 from app.memory.arrays import Array, apart, together
 from tests.contract.refusals import check_wording
-from tests.operators.calls import DEVICE, compiled, desc_of, laid_out, run
+from tests.operators.arrays import desc_of, laid_out
+from tests.operators.calls import DEVICE, compiled, run
 from tests.operators.descriptors import descriptor, refusals
 
 INTEGERS = ["int8", "uint8"]

@@ -7,8 +7,9 @@ import pytest
 
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import compiled, descriptor, refusals
-from tests.operators.indexing.running import laid_out, run
+from tests.operators.indexing.running import run
 
 KIND = "DML_OPERATOR_RANDOM_GENERATOR"
 KNOWN = [

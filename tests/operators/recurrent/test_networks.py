@@ -17,7 +17,8 @@ from app.operators.compiled import compile_operator
 from app.operators.operator import Role
 from tests.contract.refusals import check_wording
 from tests.operators import calls
-from tests.operators.calls import desc_of, laid_out, run
+from tests.operators.arrays import desc_of, laid_out
+from tests.operators.calls import run
 from tests.operators.descriptors import descriptor, refusals
 
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}

@@ -9,7 +9,8 @@ import pytest
 from app.contract.constants import DataType, FeatureLevel
 from app.memory.arrays import Array, numpy_type
 from tests.contract.refusals import check_wording
-from tests.operators.calls import laid_out, run
+from tests.operators.arrays import laid_out
+from tests.operators.calls import run
 from tests.operators.descriptors import compiled, output_of, refusals
 
 FLOATS = "FLOAT32 FLOAT16"

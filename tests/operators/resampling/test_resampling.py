@@ -10,8 +10,9 @@ import pytest
 from app.contract.constants import FeatureLevel
 from app.memory.arrays import Array
 from tests.contract.refusals import check_wording
+from tests.operators.arrays import laid_out
 from tests.operators.descriptors import compiled, descriptor, output_of, refusals
-from tests.operators.runs import Runner, close, laid_out
+from tests.operators.runs import Runner, close
 
 FORWARD = ("RESAMPLE", "RESAMPLE1", "RESAMPLE2", "RESAMPLE3")
 GRADIENTS = ("RESAMPLE_GRAD", "RESAMPLE_GRAD1")
