@@ -279,7 +279,7 @@ class TestHeaderDeadline:
             client.send(b"", b"\r\n", b"GET ", b"/ HT", b"TP/1", pause=HEADER_SECONDS / 5)
             [response] = client.receive_responses()
             assert_problem(response, 408)
-            assert time.monotonic() - start < HEADER_SECONDS * 1.4
+            assert time.monotonic() - start < HEADER_SECONDS * 1.7  # 1.8 from the last byte
 
     def test_closes_a_connection_on_which_nothing_is_asked_without_an_answer(self, hasty_server: Running) -> None:
         assert hasty_server.ask(b"") == []
