@@ -7,7 +7,7 @@ from app.memory.arrays import Array
 from app.operators.accuracy import EXACT, NEAREST
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
-from tests.operators import calls
+from tests.operators import arrays
 from tests.operators.arrays import bytes_of
 from tests.operators.numerics import sampled_products, sampled_sums  # noqa: F401 - they add samples
 from tests.operators.numerics.cases import BINARY, UNARY, Case
@@ -47,5 +47,5 @@ def test_products_of_fewer_digits_are_beyond_the_bounds(kind: str, monkeypatch: 
         return bytes_of(made)
 
     assert measured(kind, "float32", 64).part < 1
-    monkeypatch.setattr(calls, "bytes_of", shortened)
+    monkeypatch.setattr(arrays, "bytes_of", shortened)
     assert measured(kind, "float32", 64).part > 1
