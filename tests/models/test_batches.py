@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,7 +20,7 @@ from app.contract.violations import ContractError
 from app.engine.prepared import Outcome
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import QueueFull
-from app.memory.accounts import MemoryExhausted, MemoryShare
+from app.memory.accounts import LimitExceeded, MemoryExhausted, MemoryShare
 from app.models.onnx.reading import signature
 from app.models.repository.batcher import Batcher, Executed, _Member
 from app.models.repository.batching import Batching, batching_of
@@ -49,6 +51,7 @@ class Together:
         self.repository = Repository(self.service)
         self.repository.open()
         self.executed: list[Executed] = []
+        self.outcomes: list[Outcome] = []
         self.batcher = Batcher(self.service, self.repository, lambda _, each: self.executed.append(each))
         self.held = self.service.memory.used
 
@@ -87,6 +90,7 @@ class Together:
         given = {name: memoryview(each.tobytes()) for name, each in data.items()}
         with memory or self.service.memory.open() as share:
             outcome = await self.batcher.execute(prepared, given, share, hang_up)
+            self.outcomes.append(outcome)
             return {name: np.frombuffer(bytes(each), np.uint8) for name, each in outcome.outputs.items()}
 
     async def warm(self) -> None:
@@ -147,6 +151,7 @@ def test_each_request_has_its_own(together: Together) -> None:
             await asyncio.gather(*(together.ask(100 * turn + each, 1 + each % 3) for each in range(40)))
 
     asyncio.run(main())
+    assert min(each.queue_seconds for each in together.outcomes) > 0
     assert max(each.rows for each in together.executed) == 8
     assert sum(each.requests for each in together.executed) == 200
     assert len(together.executed) < 100
@@ -209,6 +214,39 @@ def test_if_all_go_nobody_computes(together: Together, monkeypatch: pytest.Monke
         assert not [each for each in gc.get_objects() if isinstance(each, _Member)]
     finally:
         gc.enable()
+
+
+def test_models_that_are_not_run_together_are_not_counted(tmp_path: Path) -> None:
+    together = Together(tmp_path, max_batch=Settings().max_batch)
+    asyncio.run(together.ask(1))
+    assert (len(together.outcomes), together.executed) == (1, [])
+    together.close()
+
+
+def test_who_goes_while_it_waits_takes_no_turn(together: Together) -> None:
+    """Nor does who is refused before a worker has seen it keep its place."""
+
+    async def main() -> None:
+        await together.ask(9)  # or it would be compiling that they wait for
+        is_open = threading.Event()
+        together.service.pool.submit(lambda _: is_open.wait(SECONDS))
+        first, second = (asyncio.create_task(together.ask(each)) for each in range(2))
+        await asyncio.sleep(0.05)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        is_open.set()
+        await asyncio.wait_for(asyncio.gather(first, together.ask(2)), SECONDS)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Service, "execute", refused)
+            with pytest.raises(ZeroDivisionError):
+                await together.ask(3)
+        assert together.service.pool.waiting == 0
+        await asyncio.wait_for(together.ask(4), SECONDS)
+
+    async def refused(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    asyncio.run(main())
 
 
 def test_deadlines_are_counted_from_when_a_request_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +356,13 @@ def test_a_delay_is_waited_for_unless_there_are_enough(tmp_path: Path) -> None:
         (queue,) = together.batcher._queues[together.repository.known("rows", None)].values()
         assert await asked(1) == [1]
         queue._batching = queue._batching._replace(delay_us=1_000_000_000)
-        assert await asked(8) == [8]
+        together.outcomes.clear()
+        early = [asyncio.create_task(together.ask(each)) for each in range(7)]
+        await asyncio.sleep(0.1)
+        assert await asked(1) == [8]
+        await asyncio.gather(*early)
+        waited = [each.queue_seconds for each in together.outcomes]
+        assert max(waited) > min(waited) + 0.05, "each one's time is counted from when it came"
         waiting = asyncio.create_task(asked(3))
         await asyncio.sleep(0.1)
         assert together.executed == []
@@ -329,6 +373,57 @@ def test_a_delay_is_waited_for_unless_there_are_enough(tmp_path: Path) -> None:
 
     asyncio.run(main())
     together.close()
+
+
+def test_nobody_waits_for_more_where_the_next_one_does_not_fit(tmp_path: Path) -> None:
+    together = Together(tmp_path, max_delay_us=10_000_000)
+
+    async def main() -> None:
+        first, second = (asyncio.create_task(together.ask(each, 5)) for each in range(2))
+        await asyncio.wait_for(first, 5)
+        assert not second.done()
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        (queue,) = together.batcher._queues[together.repository.known("rows", None)].values()
+        assert queue._timer
+        queue._timer.cancel()
+
+    asyncio.run(main())
+    together.close()
+
+
+@pytest.mark.parametrize(
+    ("failure", "level"),
+    [(MemoryExhausted(1, 0), None), (LimitExceeded("most", "what", 2, 1), "WARNING"), (ZeroDivisionError(), "ERROR")],
+)
+def test_what_could_not_be_compiled_is_tried_again_after_a_while_if_ever(
+    together: Together,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
+    level: str | None,
+) -> None:
+    tried = 0
+
+    def fail(*_: object) -> None:
+        nonlocal tried
+        tried += 1
+        raise failure
+
+    async def main() -> None:
+        for turn in range(3):
+            for _ in range(3):
+                await asyncio.gather(*(together.ask(each) for each in range(3)))
+                await asyncio.sleep(0.02)
+            (queue,) = together.batcher._queues[together.repository.known("rows", None)].values()
+            assert queue.is_idle
+            assert tried == (1 if level else 1 + turn)
+            for rows in queue._not_before:
+                queue._not_before[rows] -= 1.5  # seconds, as if they had passed
+
+    monkeypatch.setattr("app.models.repository.batcher.are_apart", fail)
+    asyncio.run(main())
+    assert [each.levelname for each in caplog.records if each.levelno >= logging.WARNING] == ([level] if level else [])
 
 
 def test_those_that_are_a_batch_by_themselves_wait_for_none(together: Together) -> None:
@@ -405,6 +500,38 @@ def test_queues_of_sizes_that_nobody_asks_for_any_more_are_gone(tmp_path: Path) 
 
     asyncio.run(main())
     assert [queue._sizes for queue in together.batcher._queues[loaded].values()] == [((1, n),) for n in (4, 5, 2)]
+    together.close()
+
+
+def test_queues_are_of_sizes_devices_and_inputs_and_those_in_use_stay(tmp_path: Path) -> None:
+    together = Together(tmp_path, max_model_graphs=2)
+    model = together.repository.known("rows", None)
+
+    def queue(width: int, device: str = "numpy", names: tuple[str, ...] = ("x",)) -> Any:
+        prepared: Any = SimpleNamespace(device=SimpleNamespace(name=device), input_names=names)
+        shaped: Any = SimpleNamespace(model=model, sizes=((1, width),))
+        made = together.batcher._queue(shaped, prepared)
+        assert made
+        return made
+
+    first, second = queue(1), queue(1, "cuda:0")
+    assert first is not second
+    assert queue(1) is first  # and the second one is now that which was used the longest ago
+    third = queue(1, "numpy", ("x", "k"))
+    assert (queue(1), queue(1, "numpy", ("x", "k"))) == (first, third)
+    assert queue(1, "cuda:0") is not second
+    assert third.is_idle
+    kept = [queue(2)]
+    kept[0]._waiting.append(None)
+    kept.append(queue(3))
+    kept[1]._running = 1
+    kept.append(queue(4))
+    kept[2]._compiling[2] = None
+    assert [*together.batcher._queues[model].values()] == kept
+    kept.append(queue(5))
+    assert [*together.batcher._queues[model].values()] == kept
+    assert [each.is_idle for each in kept] == [False, False, False, True]
+    del together.batcher._queues[model]
     together.close()
 
 

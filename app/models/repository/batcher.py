@@ -63,7 +63,6 @@ class _Member:
     rows: int
     outcome: Outcome | None = None
     """None of what is to be run by itself."""
-    error: Exception | None = None
     batch: "_Batch | None" = None
     outputs: dict[str, Buffer] = field(default_factory=dict)
     is_alone: bool = False
@@ -108,7 +107,7 @@ class Batcher:
             return member.outcome
         finally:
             queue.leave(member)
-            del member  # it holds its refusal, which holds this frame, and so the request's memory
+            del member  # or a refusal, which holds this frame, would hold the request's memory
 
     def count_alone(self, prepared: Prepared, outcome: Outcome) -> None:
         """Count an execution that nobody waited for others with, of a model whose requests are run together."""
@@ -206,8 +205,7 @@ class _Queue:
             for each in members:
                 each.is_alone = True
                 self._running += 1
-                if each.place.future.set_running_or_notify_cancel():
-                    each.place.future.set_result(None)
+                each.place.future.set_result(None)  # who is gone does not wait any more
             return
         self._running += 1
         batch = _Batch(self._service, *made, members)
@@ -367,20 +365,13 @@ def _entered(member: _Member, lent: ExitStack) -> bool:
     try:
         lent.enter_context(member.lent)
         member.outputs = {name: member.memory.buffer(size) for name, size in member.prepared.output_bytes.items()}
-    except RequestOver:
-        return False
-    except (MemoryExhausted, LimitExceeded) as error:
-        member.error = error.with_traceback(None)
+    except (RequestOver, MemoryExhausted, LimitExceeded):  # which it is told when it is run by itself
         return False
     return True
 
 
 def _settle(member: _Member) -> None:
-    """The request goes on, if anybody waits for it: with its outcome, its refusal, or by itself."""
+    """The request goes on, if anybody waits for it: with its outcome, or by itself."""
     member.batch = None
-    future = member.place.future
-    if future.set_running_or_notify_cancel():
-        if member.error:
-            future.set_exception(member.error)
-        else:
-            future.set_result(None)
+    if member.place.future.set_running_or_notify_cancel():
+        member.place.future.set_result(None)
