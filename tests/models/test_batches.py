@@ -317,6 +317,35 @@ def test_a_refusal_is_of_one_alone(together: Together, monkeypatch: pytest.Monke
     assert [each.requests for each in together.executed if each.requests > 1] == [5]
 
 
+def test_who_is_short_of_memory_for_a_moment_is_served_and_charged_once(together: Together) -> None:
+    class Short(MemoryShare):
+        """Cannot hold one of its buffers, the first of which is number 0."""
+
+        def __init__(self, missing: int | None) -> None:
+            super().__init__(together.service.memory)
+            self.missing = missing
+            self.held_before: list[int] = []
+
+        def buffer(self, size: int) -> memoryview:
+            self.held_before.append(self.held)
+            if len(self.held_before) - 1 == self.missing:
+                raise MemoryExhausted(size, 0)
+            return super().buffer(size)
+
+    async def main() -> None:
+        await together.warm()
+        together.kept = together.service.memory.used
+        alone, short = Short(None), Short(1)
+        await together.ask(9, 1, None, alone)
+        await asyncio.gather(*(together.ask(each, 1, None, short if each == 3 else None) for each in range(7)))
+        assert short.held_before[1] > short.held_before[0], "the first buffer was held"
+        assert short.held_before[2:] == alone.held_before
+        await together.settled()
+
+    asyncio.run(main())
+    assert [each.requests for each in together.executed if each.requests > 1] == [5]
+
+
 def test_data_of_the_wrong_length_are_refused_before_they_wait(together: Together) -> None:
     """Or all that they are run with would have to be run again."""
 

@@ -362,10 +362,14 @@ def _entered(member: _Member, lent: ExitStack) -> bool:
     """Whether the request is still wanted, and has its memory for what it will be answered."""
     if member.place.cancelled():
         return False
+    held = member.memory.held
     try:
         lent.enter_context(member.lent)
         member.outputs = {name: member.memory.buffer(size) for name, size in member.prepared.output_bytes.items()}
-    except (RequestOver, MemoryExhausted, LimitExceeded):  # which it is told when it is run by itself
+    except RequestOver:
+        return False
+    except (MemoryExhausted, LimitExceeded):  # which it is told when it is run by itself
+        member.memory.give(member.memory.held - held)
         return False
     return True
 
