@@ -11,7 +11,7 @@ from app.formula.values import FLOAT32, INT64, Input, Parameter
 from app.memory.arrays import numpy_type
 from app.operators import blas
 from app.operators.fusion import Fused
-from app.operators.looks import look
+from app.operators.looks import at_hand, look, shared
 from app.operators.parameters import Parameters, numbers_in
 
 SCRATCH = {"numpy": 4 << 20, "cupy": 256 << 20}
@@ -21,6 +21,15 @@ or a GPU is busy with for long enough."""
 _PRODUCTS = 1 << 34
 """What is multiplied at a time, with NumPy: some tenths of a second, of so many rows that a BLAS packs the other matrix
 seldom enough."""
+
+_WORTH_A_THREAD = 1 << 24
+"""Products that take some 300 us: to wake a thread takes 50 to 100."""
+
+_ALIGNED = 16
+"""What rows or columns are cut at multiples of, so that a BLAS has whole vectors."""
+
+_READ = 8
+"""What an element comes to beside its products, which is more where it has few of them."""
 
 _MATRIX = 1 << 17
 """What a matrix of a batch comes to beside its products: the microsecond or two, or ten if it is copied, that a call of
@@ -135,29 +144,49 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False, into: Any = None)
 
 
 def matmul(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
-    """xp.matmul, of floats and of NumPy's arrays so much at a time that there is a look now and then."""
-    if xp.__name__ == "cupy" or not takes_long(a.shape, b.shape):
+    """xp.matmul, with NumPy of floats so much at a time that there is a look now and then, by the threads at hand."""
+    count = 1 if xp.__name__ == "cupy" else pieces_of(a.shape, b.shape, at_hand())
+    if count == 1:
         return xp.matmul(a, b) if out is None else xp.matmul(a, b, out=out)
     sizes = (*xp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     made = xp.empty(sizes, xp.result_type(a, b)) if out is None else out
-    batch = sizes[:-2]
-    a, b = (xp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
-    rows, depth = a.shape[-2:]
-    for *outer, along in boxes((*batch, rows), max(_PRODUCTS * rows // _of_matrix(rows, depth, sizes[-1]), 1)):
-        matrices = tuple([slice(each.start, each.stop) for each in outer])
-        some = (*matrices, slice(along.start, along.stop))
-        xp.matmul(a[some], b[matrices], out=made[some])
+    a, b = (xp.broadcast_to(x, (*sizes[:-2], *x.shape[-2:])) for x in (a, b))
+    parts = list(_cut(sizes, count))
+
+    def multiply(turn: int) -> None:
+        *matrices, rows, columns = parts[turn]
+        xp.matmul(a[(*matrices, rows)], b[(*matrices, slice(None), columns)], out=made[parts[turn]])
+
+    shared(len(parts), multiply)
     return made
 
 
-def takes_long(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether products of matrices of these sizes are better done so much at a time."""
+def pieces_of(a: Sequence[int], b: Sequence[int], threads: int) -> int:
+    """In how many pieces products of matrices of these sizes are done: one for each of so many threads that have enough
+    to do, and more of what takes long."""
     matrices = max(math.prod(a[:-2]), math.prod(b[:-2]))
-    return matrices * _of_matrix(a[-2], a[-1], b[-1]) > _PRODUCTS
+    rows, depth, columns = a[-2], a[-1], b[-1]
+    work = matrices * (rows * depth * columns + _READ * depth * (rows + columns) + _MATRIX)
+    return max(min(threads, work // _WORTH_A_THREAD), -(-work // _PRODUCTS), 1)
 
 
-def _of_matrix(rows: int, depth: int, columns: int) -> int:
-    return rows * depth * columns + _MATRIX
+def _cut(sizes: Sequence[int], count: int) -> Iterator[tuple[slice, ...]]:
+    """Products of these sizes in about so many parts: matrices stay whole where there are as many, else each is cut
+    along its longer side, by which a BLAS packs less of the operands twice."""
+    *batch, rows, columns = sizes
+    matrices = math.prod(batch)
+    whole = (slice(0, rows), slice(0, columns))
+    each = -(-count // matrices)
+    long = max(rows, columns)
+    step = -(-long // (each * _ALIGNED)) * _ALIGNED
+    for box in boxes(batch, max(matrices // count, 1)):
+        outer = tuple(slice(along.start, along.stop) for along in box)
+        if each == 1:
+            yield (*outer, *whole)
+            continue
+        for begin in range(0, long, step):
+            along = slice(begin, min(begin + step, long))
+            yield (*outer, along, whole[1]) if rows == long else (*outer, whole[0], along)
 
 
 def multiplied(xp: Any, a: Any, b: Any) -> Any:

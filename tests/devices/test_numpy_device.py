@@ -25,7 +25,7 @@ from app.devices.cpu.llvm import jobs
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.numpy.lowering import Calls
 from app.devices.cpu.tensors import Tensor
-from app.devices.cpu.threads import BLOCK_ELEMENTS
+from app.devices.cpu.threads import BLOCK_ELEMENTS, Threads
 from app.devices.device import Cancelled
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
@@ -410,7 +410,7 @@ def test_calls_make_outputs_where_they_are(helpers: Executor, kind: str) -> None
         document |= dict.fromkeys(("QueryTensor", "KeyTensor", "ValueTensor"), desc)
         document |= {"HeadCount": 2, "MaskType": "NONE"}
     operator = compiled({name: each for name, each in document.items() if each is not None})
-    kernel = CallKernel(operator)
+    kernel = CallKernel(operator, Threads(helpers, 1))
     rng = np.random.default_rng(3)
     inputs = [rng.standard_normal(each.elements).astype(numpy_type(each.DataType)) for each in operator.inputs.values()]
     made: list[list[Array]] = []

@@ -9,6 +9,7 @@ import pytest
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.response_gradients import ResponseGradientKernel
+from app.devices.cpu.threads import Threads
 from tests.devices.test_runs import by_itself, computed, made
 from tests.graphs.documents import between, graph, into, node, out, tensor
 from tests.operators.calls import compiled
@@ -43,7 +44,7 @@ def test_which_are_by_loops(attributes: dict[str, Any], kind: type) -> None:
     with ThreadPoolExecutor(1) as helpers:
         kernel = NumpyDevice(helpers, 2, compiler(), 1).prepare(operator)
         assert type(kernel) is kind
-        for each in (kernel, CallKernel(operator)):
+        for each in (kernel, CallKernel(operator, Threads(helpers, 1))):
             result = np.zeros(SIZES, np.float32)
             given = [array.reshape(-1).view(np.uint8).data for array in (x, gradient)]
             each.dispatch(given, [result.reshape(-1).view(np.uint8).data], lambda: False)

@@ -64,6 +64,7 @@ ONLY = {
     "cupy": ("app.devices.cuda", "app.devices.placement"),
     "cupy_backends": ("app.devices.cuda",),
     "llvmlite": ("app.devices.cpu.llvm.compiler",),
+    "threadpoolctl": ("app.devices.cpu.device",),
     "PIL": ("app.models.dxdispatch.images",),
     "opentelemetry": ("app.http.telemetry.tracing",),
     "pynvml": ("app.http.telemetry.gpus",),

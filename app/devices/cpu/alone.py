@@ -106,8 +106,10 @@ def make_calls(
 class CallsKernel:
     """Implements `Compiled`: nothing but calls. None of them reads what it or another one of its stage writes."""
 
-    def __init__(self, compiled: Dispatchable, calls: Calls, team: Team, kept: Sequence[Array] = ()) -> None:
-        """`kept` is memory that calls have the address of."""
+    def __init__(
+        self, compiled: Dispatchable, calls: Calls, team: Team, kept: Sequence[Array] = (), inline: int = INLINE
+    ) -> None:
+        """`kept` is memory that calls have the address of; up to so much work is done `inline`."""
         self._inputs = len(compiled.inputs)
         self._reaches = [desc.data_bytes for desc in (*compiled.inputs.values(), *compiled.outputs.values())]
         self._calls, self._kept = calls, kept
@@ -116,11 +118,11 @@ class CallsKernel:
         """Bytes of outputs that may lie over inputs, which are read until all is made."""
         if isinstance(compiled, CompiledOperator) and compiled.operator.in_place:
             self._most_apart = sum(desc.data_bytes for desc in compiled.outputs.values())
-        self._work = sum(call.work for stage in calls.stages for call in stage)
+        self._is_small = sum(call.work for stage in calls.stages for call in stage) <= inline
 
     @property
     def runs_inline(self) -> bool:
-        return self._work <= INLINE and self._making.is_ready
+        return self._is_small and self._making.is_ready
 
     @property
     def own_bytes(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from app.contract.constants import DataType
 from app.devices.cpu.coordinates import CallKernel
 from app.devices.cpu.llvm.kernels import LoopCode, RowCall, RowLoops
+from app.devices.cpu.threads import Threads
 from app.formula.structures import Questions, Structures
 from app.formula.values import FLOAT32, Input, Parameter
 from app.memory.arrays import Array
@@ -17,19 +18,21 @@ from app.operators.compiled import CompiledOperator
 from app.programs.dispatchable import Dispatchable
 
 
-def attention_kernel(compiled: Dispatchable, loops: LoopCode, structures: Structures) -> "AttentionKernel | None":
+def attention_kernel(
+    compiled: Dispatchable, loops: LoopCode, structures: Structures, threads: Threads
+) -> "AttentionKernel | None":
     """For the operator, if it is one of these."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, Attention):
         return None
-    return AttentionKernel(compiled, _Softmax(loops, structures))
+    return AttentionKernel(compiled, threads, _Softmax(loops, structures))
 
 
 class AttentionKernel(CallKernel):
     """Implements `Kernel`."""
 
-    def __init__(self, compiled: Dispatchable, softmax: "_Softmax") -> None:
-        super().__init__(compiled)
+    def __init__(self, compiled: Dispatchable, threads: Threads, softmax: "_Softmax") -> None:
+        super().__init__(compiled, threads)
         self._softmax = softmax
 
     @property

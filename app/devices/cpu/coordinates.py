@@ -183,8 +183,10 @@ class CoordinateKernel:
 class CallKernel:
     """Implements `Kernel`, for an operator that makes all of its outputs at once."""
 
-    def __init__(self, compiled: Dispatchable) -> None:
+    def __init__(self, compiled: Dispatchable, threads: Threads) -> None:
+        """The `threads` share its products of matrices."""
         self._compiled = compiled
+        self._threads = threads
         self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
         self._outputs = [Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
 
@@ -205,7 +207,7 @@ class CallKernel:
         for read in arrays.values():
             read.flags.writeable = False
         into = self._into(arrays, outputs)
-        with looking(ensure):
+        with looking(ensure, self._threads):
             made = self._made(arrays, into)
         ensure()
         for tensor, each in zip(self._outputs, outputs, strict=True):

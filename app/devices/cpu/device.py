@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from app.contract.constants import DataType
 from app.devices.cpu.arrays import array_kernel
@@ -88,6 +89,9 @@ class NumpyDevice:
         least: int = COMPILED,
         structures: Structures | None = None,
     ) -> None:
+        # A BLAS' own threads look for work for 20 ms after each product, and keep processors from all else meanwhile:
+        # on two of them requests took 30 times as long. So products are shared by our threads.
+        threadpool_limits(1, "blas")
         self._threads = Threads(helpers, threads)
         self._compiler = compiler
         self._least = least
@@ -164,7 +168,7 @@ class NumpyDevice:
                 by_loop = by_loop or transposed_kernel(compiled, self._compiler, team, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, team)
                 if elements >= least:
-                    by_loop = by_loop or attention_kernel(compiled, self._loops, self._structures)
+                    by_loop = by_loop or attention_kernel(compiled, self._loops, self._structures, self._threads)
                     by_loop = by_loop or integer_product_kernel(compiled, self._compiler, team, known)
                     by_loop = by_loop or integer_convolution_kernel(compiled, self._compiler, team, known)
                     by_loop = by_loop or scan_kernel(compiled, self._compiler, team)
@@ -175,8 +179,8 @@ class NumpyDevice:
                     by_loop = by_loop or response_gradient_kernel(
                         compiled, team, self._threads, self._structures, least
                     )
-            by_loop = by_loop or product_kernel(compiled, self._compiler, self._threads, known)
-            return by_loop or CallKernel(compiled)
+            by_loop = by_loop or product_kernel(compiled, self._compiler, team, self._threads, known)
+            return by_loop or CallKernel(compiled, self._threads)
         loops = self._loops if elements >= least else None
         is_of_run = loops is not None and known is not None
         if loops and self._compiler and team and elements >= TILED:

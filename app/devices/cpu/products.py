@@ -1,8 +1,8 @@
-"""GEMM of float32 on the CPU: by NumPy's BLAS, or in a graph by loops that LLVM compiled.
+"""GEMM of float32 on the CPU: by loops that LLVM compiled, which threads share at once, or by NumPy's BLAS.
 
-A matrix that is known before is packed once, in panels as wide as the loops' tiles: so what a loop reads lies one after
-the other. A BLAS would do that at every dispatch, which for a few rows takes longer than the products. Others are read
-as they lie, if they are small.
+In a graph a matrix that is known before is packed once, in panels as wide as the loops' tiles: so what a loop reads
+lies one after the other. A BLAS would do that at every dispatch, which for a few rows takes longer than the products.
+Others are read as they lie, if the cache holds them; what is larger, or turned, is the BLAS', and so is what is small.
 """
 
 import math
@@ -18,16 +18,18 @@ import numpy as np
 
 from app.contract.constants import DataType, MatrixTransform
 from app.contract.tensors import TensorDesc
+from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.products import FIELDS, Addend, ProductTile, source
+from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import ExecutionRecord, ensuring
 from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
-from app.operators.arrays import Activation, is_for_blas, matmul, takes_long
+from app.operators.arrays import Activation, is_for_blas, matmul, pieces_of
 from app.operators.compiled import CompiledOperator
 from app.operators.linear_algebra.products import Gemm
 from app.operators.looks import looking
@@ -40,9 +42,13 @@ MOST_ROWS, MOST_PACKED = 1 << 12, 32 << 20
 MOST_FILLED = 8 << 20
 """Bytes that panels of few columns may be filled up to, where that is more than twice the matrix."""
 
-MOST_READ, MOST_MATRICES = 1 << 18, 1 << 6
+MOST_READ, MOST_MATRICES = 1 << 20, 1 << 6
 """Bytes of a matrix that is read as it lies, for all rows from the cache; and calls for matrices that are no even steps
 apart."""
+
+LEAST_ALONE, MOST_LOOPED = 1 << 20, 1 << 33
+"""Products outside of graphs that are worth code for tiles: threads share them at once, where they take BLAS 20 us; and
+so many that loops look often enough whether to go on."""
 
 AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
@@ -56,17 +62,27 @@ be copied for a BLAS."""
 
 
 def product_kernel(
-    compiled: Dispatchable, compiler: Compiler | None, threads: Threads, known: Mapping[str, Buffer] | None
-) -> "ProductKernel | None":
+    compiled: Dispatchable,
+    compiler: Compiler | None,
+    team: Team | None,
+    threads: Threads,
+    known: Mapping[str, Buffer] | None,
+) -> "ProductKernel | CallsKernel | None":
     """For the operator, if it is a product of float32 without repeated elements. `known` are inputs that are the same
     for all dispatches; it is None outside of graphs."""
     operator = _product_of(compiled)
     if operator is None:
         return None
     loops = None
-    if compiler and known is not None:
-        loops = _Loops.of(compiled, operator, compiler, threads, known.get("BTensor"))
-    return ProductKernel(compiled, operator, loops)
+    if compiler and team and (known is not None or _products(compiled, operator) >= LEAST_ALONE):
+        loops = _Loops.of(compiled, operator, compiler, threads, (known or {}).get("BTensor"))
+        if loops and known is None:
+            return CallsKernel(compiled, loops.calls(), team, inline=INLINE)
+    return ProductKernel(compiled, operator, loops, threads)
+
+
+def _products(compiled: Dispatchable, operator: Gemm) -> int:
+    return compiled.outputs["OutputTensor"].elements * _matrix(operator.ATensor, operator.TransA)[0][1]
 
 
 def packed_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
@@ -105,8 +121,10 @@ def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is
     most = min(max(8 * depth * columns, MOST_FILLED), MOST_PACKED)
     if is_packed and _panel_bytes(operator, compiled, compiler) > most:
         return False
-    if not is_packed and (4 * depth * columns > MOST_READ or (_column_stride(operator) != 1 and columns > 1)):
-        return False
+    if not is_packed:
+        is_turned = _column_stride(operator) != 1 and columns > 1
+        if is_turned or 4 * depth * columns > MOST_READ or _products(compiled, operator) > MOST_LOOPED:
+            return False
     return not c or columns == 1 or c.strides[-1] in (0, 1)
 
 
@@ -124,7 +142,7 @@ def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> 
 class ProductKernel:
     """Implements `Kernel`, and `Compiled` if there are `loops`."""
 
-    def __init__(self, compiled: Dispatchable, operator: Gemm, loops: "_Loops | None") -> None:
+    def __init__(self, compiled: Dispatchable, operator: Gemm, loops: "_Loops | None", threads: Threads) -> None:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
@@ -134,15 +152,13 @@ class ProductKernel:
         fused, sizes = operator.FusedActivation, self._target.desc.Sizes
         self._activation = Activation(fused, fused.axes(len(sizes))) if fused else None
         self._loops = loops
-        (_, depth), (_, columns) = (
-            _matrix(desc, turned)[0]
-            for desc, turned in ((operator.ATensor, operator.TransA), (operator.BTensor, operator.TransB))
-        )
-        self._work = math.prod(sizes) * depth + READ * self._target.desc.elements
+        depth, columns = _matrix(operator.BTensor, operator.TransB)[0]
+        self._work = _products(compiled, operator) + READ * self._target.desc.elements
         for tensor, operand in zip(self._given, (self._a, self._b), strict=False):
             self._work += (COPIED if operand.is_copied else READ) * tensor.desc.elements
-        self._takes_long = takes_long([*sizes[:-1], depth], [depth, columns])
-        self._matmul = partial(matmul, np) if self._takes_long else np.matmul
+        self._threads = threads
+        self._is_cut = pieces_of([*sizes[:-1], depth], [depth, columns], threads.most) > 1
+        self._matmul = partial(matmul, np) if self._is_cut else np.matmul
 
     @property
     def runs_inline(self) -> bool:
@@ -164,10 +180,10 @@ class ProductKernel:
     ) -> ExecutionRecord:
         ensure = ensuring(cancelled)
         ensure()
-        if not self._takes_long:
+        if not self._is_cut:
             self._multiply(inputs, outputs[0])
             return RAN
-        with looking(ensure):
+        with looking(ensure, self._threads):
             self._multiply(inputs, outputs[0])
         return RAN
 
@@ -290,7 +306,8 @@ class _Loops:
 
     def calls(self) -> Calls:
         """All in one stage."""
-        count = pieces(self.work * self.groups * len(self.matrices), self.threads.most)
+        work = self.work * self.groups * len(self.matrices)
+        count = max(pieces(work, self.threads.most), work // MOST_OF_A_CALL)
         wanted = -(-count // len(self.matrices))
         panels = range(-(-self.frame["columns"] // self.tiles[0][0].columns))
         made: list[Call] = []

@@ -1,0 +1,216 @@
+"""Products of matrices on the CPU outside of graphs: no thread is the BLAS' own, and ours share what is worth it."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from app.devices.cpu import products, runs
+from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.products import ProductKernel
+from app.devices.cpu.threads import Threads
+from app.devices.device import Cancelled
+from app.operators import arrays
+from app.operators.arrays import matmul, pieces_of
+from app.operators.looks import looking, shared
+from tests.operators.arrays import desc_of, run
+from tests.operators.calls import compiled
+from tests.operators.conftest import compiler
+
+RANDOM = np.random.default_rng(28)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[NumpyDevice]:
+    monkeypatch.setattr(runs, "PROCESSORS", 2)
+    with ThreadPoolExecutor(1) as helpers:
+        yield NumpyDevice(helpers, 2, compiler())
+
+
+class Turns:
+    """Implements `Sharing`: remembers how many pieces there were, and does the last one first."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.counts: list[int] = []
+
+    def share(self, count: int, work: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
+        self.counts.append(count)
+        for turn in reversed(range(count)):
+            work(turn)
+
+
+def never() -> None:
+    """Goes on."""
+
+
+def gemm(a: Any, b: Any, **members: Any) -> dict[str, Any]:
+    members = {"TransA": "NONE", "TransB": "NONE", "Alpha": 1, "Beta": 1} | members
+    return {"Type": "DML_OPERATOR_GEMM", "ATensor": desc_of(a), "BTensor": desc_of(b), **members}
+
+
+def test_a_blas_has_one_thread() -> None:
+    """Its threads wait for more in a loop, and take the processors from ours, and from who asks."""
+    with threadpool_limits(2, "blas"), ThreadPoolExecutor(1) as helpers:
+        NumpyDevice(helpers, 2)
+        assert [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"] == [1]
+
+
+SHARED: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
+    "rows": ((300, 40), (40, 50), 3),
+    "columns": ((20, 40), (40, 301), 3),
+    "one row": ((1, 64), (64, 4099), 4),
+    "one column": ((4099, 64), (64, 1), 4),
+    "matrices": ((2, 3, 9, 20), (2, 3, 20, 11), 3),
+    "few matrices": ((2, 50, 20), (2, 20, 40), 6),
+    "a matrix for all": ((4, 33, 20), (1, 20, 40), 2),
+    "short sides": ((17, 400), (400, 17), 8),
+    "one element": ((1, 400), (400, 1), 8),
+}
+"""Sizes, and how many threads there are."""
+
+
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_pieces_are_the_whole(name: str, is_turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left out: what is made lies over numbers that are none. At most twice as many pieces as threads."""
+    monkeypatch.setattr(arrays, "_WORTH_A_THREAD", 1)
+    of_a, of_b, most = SHARED[name]
+    a, b = RANDOM.standard_normal(of_a, np.float32), RANDOM.standard_normal(of_b, np.float32)
+    if is_turned:
+        a, b = (np.ascontiguousarray(each.swapaxes(-1, -2)).swapaxes(-1, -2) for each in (a, b))
+    wanted = np.matmul(a, b)
+    made, threads = np.full_like(wanted, np.nan), Turns(most)
+    with looking(never, threads):
+        assert matmul(np, a, b, out=made) is made
+        np.testing.assert_allclose(made, wanted, 1e-5, 1e-5)
+        np.testing.assert_allclose(matmul(np, a, b), wanted, 1e-5, 1e-5)
+    (count, _) = threads.counts or (1, 1)
+    assert count <= 2 * most
+    assert (count > 1) == (name not in ("short sides", "one element") or count == 2)
+
+
+def test_who_has_enough_to_do() -> None:
+    """A thread is asked for each 300 us. One that looks seldom is not: what takes long is in pieces for one, too."""
+    assert pieces_of((256, 256), (256, 256), 16) == 1
+    assert pieces_of((512, 512), (512, 512), 16) == 8
+    assert pieces_of((2048, 2048), (2048, 2048), 16) == 16
+    assert pieces_of((1, 1024), (1024, 4096), 16) == 2  # which is to be read, though it is few products
+    assert pieces_of((8192, 8192), (8192, 8192), 1) == 33
+    assert pieces_of((2048, 8, 8), (8, 8), 16) == 16  # so many calls
+
+
+def test_it_is_shared_by_threads_and_ended_in_each(device: NumpyDevice) -> None:
+    a, b = RANDOM.standard_normal((2, 640, 640), np.float32)
+    operator = compiled(gemm(a, b))
+    assert isinstance(device.prepare(operator), ProductKernel)
+    with mock.patch.object(Threads, "share", autospec=True, side_effect=Threads.share) as share:
+        (made,) = run(device, operator, {"ATensor": a, "BTensor": b}).values()
+        assert [call.args[1] for call in share.call_args_list] == [2]
+    np.testing.assert_allclose(made, a @ b, 1e-4, 1e-4)
+    looks: list[None] = []
+
+    def over() -> bool:
+        looks.append(None)
+        return len(looks) > 1
+
+    with pytest.raises(Cancelled):
+        device.prepare(operator).dispatch([each.data.cast("B") for each in (a, b)], [made.data.cast("B")], over)
+
+
+def test_without_threads_pieces_follow_each_other() -> None:
+    done: list[int] = []
+    shared(3, done.append)
+    assert done == [0, 1, 2]
+    looks: list[None] = []
+    with looking(lambda: looks.append(None)):
+        shared(3, done.append)
+    assert (done, len(looks)) == ([0, 1, 2] * 2, 3)
+
+
+@pytest.mark.parametrize("kind", ["MULTIHEAD_ATTENTION", "CONVOLUTION"])
+def test_operators_that_multiply_share_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are no loops for them."""
+    if kind == "CONVOLUTION":  # backward, which is a product and what adds up its results
+        x, filters = RANDOM.standard_normal((2, 8, 9, 9), np.float32), RANDOM.standard_normal((8, 4, 3, 3), np.float32)
+        given = {"InputTensor": x, "FilterTensor": filters}
+        document: dict[str, Any] = {name: [1, 1] for name in ("Strides", "Dilations")}
+        document |= {name: [0, 0] for name in ("StartPadding", "EndPadding", "OutputPadding")}
+        document |= {"GroupCount": 1, "Direction": "BACKWARD", "Mode": "CROSS_CORRELATION"}
+    else:
+        given = {f"{name}Tensor": RANDOM.standard_normal((2, 40, 32), np.float32) for name in ("Query", "Key", "Value")}
+        document = {"Scale": 0.5, "HeadCount": 2, "MaskType": "NONE"}
+    operator = compiled({"Type": f"DML_OPERATOR_{kind}", **document} | {name: desc_of(x) for name, x in given.items()})
+    results, counts = [], []
+    with ThreadPoolExecutor(1) as helpers:
+        for worth in (1 << 10, 1 << 40):
+            monkeypatch.setattr(arrays, "_WORTH_A_THREAD", worth)
+            with mock.patch.object(Threads, "share", autospec=True, side_effect=Threads.share) as share:
+                results.append(run(NumpyDevice(helpers, 2), operator, given))
+            counts.append([call.args[1] for call in share.call_args_list])
+    assert 2 in counts[0]
+    assert not counts[1]
+    for name, made in results[0].items():
+        np.testing.assert_allclose(made, results[1][name], 1e-5, 1e-5)
+
+
+ALONE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] = {
+    "few products": ((64, 64), (64, 64), {}, False),
+    "many": ((128, 128), (128, 128), {}, True),
+    "odd": ((203, 131), (131, 67), {"Alpha": 0.5}, True),
+    "matrices": ((3, 5, 70, 40), (3, 5, 40, 50), {}, True),
+    "the first turned": ((128, 150), (128, 96), {"TransA": "TRANSPOSE"}, True),
+    "the second turned": ((128, 128), (128, 128), {"TransB": "TRANSPOSE"}, False),
+    "beyond the cache": ((32, 512), (512, 513), {}, False),
+    "activated": ((128, 128), (128, 128), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, False),
+}
+"""Sizes, members, and whether they are done by loops."""
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_by_whom(device: NumpyDevice, name: str) -> None:
+    """Against float64, with something added."""
+    of_a, of_b, members, is_looped = ALONE[name]
+    a, b = RANDOM.standard_normal(of_a, np.float32), RANDOM.standard_normal(of_b, np.float32)
+    first = a.swapaxes(-1, -2) if members.get("TransA") == "TRANSPOSE" else a
+    second = b.swapaxes(-1, -2) if members.get("TransB") == "TRANSPOSE" else b
+    wanted = np.matmul(first.astype(np.float64), second) * members.get("Alpha", 1)
+    c = RANDOM.standard_normal(wanted.shape, np.float32)
+    wanted += 2 * c.astype(np.float64)
+    if "FusedActivation" in members:
+        wanted = np.maximum(wanted, 0)
+    operator = compiled(gemm(a, b, **members) | {"CTensor": desc_of(c), "Beta": 2})
+    kernel = device.prepare(operator)
+    assert isinstance(kernel, CallsKernel if is_looped else ProductKernel)
+    (made,) = run(device, operator, {"ATensor": a, "BTensor": b, "CTensor": c}).values()
+    np.testing.assert_allclose(made, wanted, 1e-4, 1e-4)
+    assert kernel.runs_inline is device.prepare(operator).runs_inline is True
+
+
+def test_what_takes_long_is_not_inline(device: NumpyDevice) -> None:
+    a, b = RANDOM.standard_normal((600, 256), np.float32), RANDOM.standard_normal((256, 256), np.float32)
+    operator = compiled(gemm(a, b))
+    run(device, operator, {"ATensor": a, "BTensor": b})
+    assert isinstance(device.prepare(operator), CallsKernel)
+    assert not device.prepare(operator).runs_inline
+
+
+def test_loops_look_often_enough(device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many products that a thread would look too seldom are in more calls, and very many the BLAS'."""
+    a, b = RANDOM.standard_normal((64, 64, 64), np.float32), RANDOM.standard_normal((64, 64, 64), np.float32)
+    operator = compiled(gemm(a, b))
+    monkeypatch.setattr(products, "MOST_OF_A_CALL", 1 << 20)
+    kernel = device.prepare(operator)
+    assert isinstance(kernel, CallsKernel)
+    (stage,) = kernel.calls().stages
+    assert len(stage) >= 16
+    assert max(call.work for call in stage) <= 1 << 20
+    monkeypatch.setattr(products, "MOST_LOOPED", 1 << 23)
+    assert isinstance(device.prepare(operator), ProductKernel)
+    (made,) = run(device, operator, {"ATensor": a, "BTensor": b}).values()
+    np.testing.assert_allclose(made, a @ b, 1e-4, 1e-4)
