@@ -160,14 +160,14 @@ def test_operators_that_multiply_share_it(kind: str, monkeypatch: pytest.MonkeyP
 
 
 ALONE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] = {
-    "few products": ((64, 64), (64, 64), {}, False),
-    "many": ((128, 128), (128, 128), {}, True),
-    "odd": ((203, 131), (131, 67), {"Alpha": 0.5}, True),
-    "matrices": ((3, 5, 70, 40), (3, 5, 40, 50), {}, True),
-    "the first turned": ((128, 150), (128, 96), {"TransA": "TRANSPOSE"}, True),
-    "the second turned": ((128, 128), (128, 128), {"TransB": "TRANSPOSE"}, False),
+    "few products": ((255, 128), (128, 128), {}, False),
+    "many": ((256, 128), (128, 128), {}, True),
+    "odd": ((403, 131), (131, 87), {"Alpha": 0.5}, True),
+    "matrices": ((3, 5, 80, 70), (3, 5, 70, 60), {}, True),
+    "the first turned": ((128, 300), (128, 130), {"TransA": "TRANSPOSE"}, True),
+    "the second turned": ((256, 128), (128, 128), {"TransB": "TRANSPOSE"}, False),
     "beyond the cache": ((32, 512), (512, 513), {}, False),
-    "activated": ((128, 128), (128, 128), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, False),
+    "activated": ((256, 128), (128, 128), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, False),
 }
 """Sizes, members, and whether they are done by loops."""
 

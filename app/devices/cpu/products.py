@@ -10,7 +10,7 @@ import struct
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from typing import NamedTuple
 
@@ -46,9 +46,9 @@ MOST_READ, MOST_MATRICES = 1 << 20, 1 << 6
 """Bytes of a matrix that is read as it lies, for all rows from the cache; and calls for matrices that are no even steps
 apart."""
 
-LEAST_ALONE, MOST_LOOPED = 1 << 20, 1 << 33
-"""Products outside of graphs that are worth code for tiles: threads share them at once, where they take BLAS 20 us; and
-so many that loops look often enough whether to go on."""
+LEAST_ALONE, MOST_LOOPED = 1 << 22, 1 << 33
+"""Products outside of graphs that are worth loops: threads share them at once, where they take a BLAS 80 us, and to cut
+them for sizes that are new takes 100; and so many that loops look often enough whether to go on."""
 
 AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
@@ -297,7 +297,7 @@ class _Loops:
         matrices = [
             tuple(4 * sum(map(int.__mul__, at, steps)) for steps in strides) for at in product(*map(range, outer))
         ]
-        codes = {tile: Code(compiler, source(tile)) for tile, _ in tiles}
+        codes = {tile: Code(compiler, _source(tile)) for tile, _ in tiles}
         return cls(codes, frame, panels, tiles, matrices, groups, rows * depth * columns, threads)
 
     @property
@@ -333,6 +333,9 @@ class _Loops:
             pointers.append(Pointer(FIELDS.index("c"), Of.INPUT, 2, starts[2]))
         pointers.append(Pointer(FIELDS.index("results"), Of.OUTPUT, 0, starts[3]))
         return Call(self.codes[tile], array("q", frame.values()), pointers, work)
+
+
+_source = lru_cache(256)(source)
 
 
 def shares(groups: int, panels: range, rows: range, each: int, wanted: int) -> Iterator[dict[str, range]]:
