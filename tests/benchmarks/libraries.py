@@ -7,7 +7,7 @@ onnxruntime's there is a pause, in which threads go to sleep: its own and a BLAS
 have a processor that the next one's then want. A row tells milliseconds, and the others' times over ours: above 1 ours
 is quicker. All read the same memory, of which the cache has as much for each; ours writes to memory that it is given,
 as a request's dispatch does, and the others' results are new arrays, of memory that they used the time before. NumPy's
-BLAS has as many threads as OPENBLAS_NUM_THREADS says.
+BLAS has as many threads as ours.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -555,17 +556,18 @@ RUNS = 6
 """Of a batch."""
 
 
-def best(runs: list[Callable[[], Any]], theirs: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Milliseconds of each, by turns; `theirs` are onnxruntime's."""
-    times = [float("inf")] * (len(runs) + len(theirs))
+def best(runs: list[Callable[[], Any]], rounds: int, threads: int) -> list[float]:
+    """Milliseconds of each, by turns: ours, NumPy's, whose BLAS has so many threads of its own meanwhile, and
+    onnxruntime's. These threads look for work for a while, so there is a pause before each."""
+    times = [float("inf")] * len(runs)
     for _ in range(rounds):
-        for place, run in enumerate([*runs, *theirs]):
-            if theirs and place in (0, len(runs)):
-                sleep(PAUSE_S)
-            for _ in range(RUNS):
-                start = perf_counter()
-                run()
-                times[place] = min(times[place], (perf_counter() - start) * 1e3)
+        for place, run in enumerate(runs):
+            sleep(PAUSE_S)
+            with threadpool_limits(threads if place == 1 else 1, "blas"):
+                for _ in range(RUNS):
+                    start = perf_counter()
+                    run()
+                    times[place] = min(times[place], (perf_counter() - start) * 1e3)
     return times
 
 
@@ -606,7 +608,7 @@ def main() -> None:
             off = 1 if right.dtype == np.uint8 else 1e-3  # what lies between two integers goes to either
             np.testing.assert_allclose(ours.astype(float), right.astype(float), 1e-3, off, err_msg=row.name)
         naive = partial(row.expression, *given.values())
-        least, *others = best([run, naive], [theirs] if theirs else [], options.rounds)
+        least, *others = best([run, naive, *([theirs] if theirs else [])], options.rounds, options.threads)
         ratios = [f"{other / least:.2f}" for other in others]
         print(f"| {row.name} | {least:.3f} | {' | '.join([*ratios, '-'][:2])} |", flush=True)
 
