@@ -196,6 +196,30 @@ def test_statistics_and_metrics_are_by_model_and_version(client: httpx.Client) -
     assert 'dmlserve_inference_seconds_total{operator="versions:9",part="success"}' in client.get("/metrics").text
 
 
+@pytest.mark.parametrize(
+    ("stated", "policy"),
+    [
+        ("", {"all": {}}),
+        ("version_policy { all {} }", {"all": {}}),
+        ("version_policy { latest { num_versions: 2 } }", {"latest": {"num_versions": 2}}),
+        ("version_policy { specific { versions: [3, 1] } }", {"specific": {"versions": [3, 1]}}),
+    ],
+)
+def test_the_configuration_tells_which_versions_are_served(
+    served: tuple[RunningServer, Path], client: httpx.Client, stated: str, policy: dict[str, Any]
+) -> None:
+    """As its config.pbtxt says, whichever of these can be loaded."""
+    folder = served[1] / "chosen"
+    for version in ("1", "3"):
+        put(folder / version / "model.onnx", affine())
+    (folder / "2").mkdir(exist_ok=True)
+    (folder / "2" / "model.onnx").write_bytes(b"broken")
+    (folder / "config.pbtxt").write_text(stated)
+    assert client.post("/v2/repository/models/chosen/load").status_code == 200
+    for path in ("/v2/models/chosen/config", "/v2/models/chosen/versions/3/config"):
+        assert client.get(path).json()["version_policy"] == policy
+
+
 def test_load_and_unload_by_tritons_client(served: tuple[RunningServer, Path], client: httpx.Client) -> None:
     running, folder = served
     with triton.InferenceServerClient(running.url.removeprefix("http://")) as theirs:

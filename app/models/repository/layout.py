@@ -11,11 +11,11 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from app.engine.graph_documents import GraphName
-from app.models.repository.config import BadConfig, Message, number, parse, text_in, text_of
+from app.models.repository.config import BadConfig, Message, parse, policy_of, text_in, text_of
 
 _MODEL, _CONFIG = "model.onnx", "config.pbtxt"
 
-_FILE_NAME, _POLICY = "default_model_filename", "version_policy"
+_FILE_NAME = "default_model_filename"
 
 _NAME: TypeAdapter[str] = TypeAdapter(GraphName)
 
@@ -119,23 +119,15 @@ def _is_model(file: Path) -> bool:
 
 def _chosen(versions: dict[str, Path], config: Message) -> dict[str, Path]:
     """Those that are served. Raises BadConfig."""
-    policies = config.get(_POLICY)
-    if not policies:
+    policy = policy_of(config)
+    if policy.latest is not None:
+        return dict([*versions.items()][-policy.latest :])
+    if policy.specific is None:
         return versions
-    policy = policies[-1]
-    if isinstance(policy, dict):
-        if "all" in policy:
-            return versions
-        if latest := policy.get("latest"):
-            count = (number(latest[-1], "num_versions", 1) if isinstance(latest[-1], dict) else None) or 1
-            return dict([*versions.items()][-count:])
-        if (specific := policy.get("specific")) and isinstance(specific[-1], dict):
-            wanted = [str(each) for each in specific[-1].get("versions", [])]
-            missing = [each for each in wanted if each not in versions]
-            if missing or not wanted:
-                raise BadConfig(
-                    f"{_POLICY} in config.pbtxt asks for {', '.join(missing) or 'no version'}; there is "
-                    f"{', '.join(versions)}."
-                )
-            return {each: file for each, file in versions.items() if each in wanted}
-    raise BadConfig(f"{_POLICY} in config.pbtxt is none of latest, all and specific.")
+    missing = [each for each in policy.specific if each not in versions]
+    if missing or not policy.specific:
+        raise BadConfig(
+            f"version_policy in config.pbtxt asks for {', '.join(missing) or 'no version'}; there is "
+            f"{', '.join(versions)}."
+        )
+    return {each: file for each, file in versions.items() if each in policy.specific}
