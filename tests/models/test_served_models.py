@@ -193,6 +193,8 @@ def test_statistics_and_metrics_are_by_model_and_version(client: httpx.Client) -
     assert count() == before + 1
     every = client.get("/v2/models/stats").json()["model_stats"]
     assert {each["version"] for each in every if each["name"] == "versions"} == {"1", "9", "10"}
+    of_all = client.get("/v2/models/versions/stats").json()["model_stats"]
+    assert of_all == [each for each in every if each["name"] == "versions"]
     assert 'dmlserve_inference_seconds_total{operator="versions:9",part="success"}' in client.get("/metrics").text
 
 

@@ -124,9 +124,13 @@ async def model_ready(request: Request) -> Response:
     ),
 )
 async def statistics(request: Request) -> Response:
-    """What the inferences of this protocol with a model took since the start."""
+    """What the inferences of this protocol with a model took since the start: with each of its versions, if none is
+    named."""
     name, version = _asked(request)
-    return _statistics(request, [(name, await _models(request).known(name, version))])
+    models = _models(request)
+    found = await models.known(name, version)
+    every = models.repository.ready(name) if version is None and isinstance(found, LoadedModel) else [found]
+    return _statistics(request, [(name, each) for each in every])
 
 
 @router.post(

@@ -134,10 +134,14 @@ class Repository:
         with self._lock:
             return list(self._sized)
 
-    def versions(self, name: str) -> list[str]:
-        """Those that are ready."""
+    def ready(self, name: str) -> list[LoadedModel]:
+        """Its versions that are."""
         entry = self._entries.get(name)
-        return [each for each, one in entry.versions.items() if isinstance(one, LoadedModel)] if entry else []
+        return [each for each in entry.versions.values() if isinstance(each, LoadedModel)] if entry else []
+
+    def versions(self, name: str) -> list[str]:
+        """Their numbers."""
+        return [each.version for each in self.ready(name)]
 
     async def load(self, name: str) -> None:
         """Read a model, again if it is loaded already.
