@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -110,6 +111,14 @@ def test_numbers_and_chosen_outputs(client: httpx.Client) -> None:
     (output,) = answer["outputs"]
     np.testing.assert_array_equal(np.reshape(output["data"], output["shape"]), affine_of(X))
     assert (answer["model_name"], answer["model_version"]) == ("affine", "1")
+
+
+def test_truths_in_json_are_true_and_false(client: httpx.Client) -> None:
+    """As Triton has them, which takes nothing else either."""
+    document = {"inputs": [wire.listed("x", X)], "outputs": [{"name": "positive"}]}
+    content = client.post("/v2/models/affine/infer", json=document).raise_for_status().text
+    assert json.loads(content)["outputs"][0]["data"] == (affine_of(X) > 0).ravel().tolist()
+    assert '"data":[false,' in content
 
 
 def test_inputs_that_nobody_reads_are_taken_all_the_same(client: httpx.Client) -> None:

@@ -23,7 +23,10 @@ Datatype: TypeAlias = Annotated[
 Values: TypeAlias = Annotated[
     Any,
     WithJsonSchema({"type": "array", "items": {}}),
-    Field(description="The elements, row-major: in one list, or in lists nested as the shape is. Not for FP16."),
+    Field(
+        description="The elements, row-major: in one list, or in lists nested as the shape is. Of BOOL true and false, "
+        "or 1 and 0 in a request. Not for FP16."
+    ),
 ]
 Parameters: TypeAlias = dict[str, Any]
 
