@@ -549,6 +549,7 @@ def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str
         ('default_model_filename: "mo\0del.onnx"', "no file of a version's folder"),
         ('default_model_filename: ".."', "no file of a version's folder"),
         ("default_model_filename { }", "is a message"),
+        ('default_model_filename: "best.onnx"', r"^There is no file best\.onnx in 1\.$"),
     ],
 )
 def test_versions_that_are_not_there(tmp_path: Path, config: str, why: str) -> None:
@@ -557,6 +558,30 @@ def test_versions_that_are_not_there(tmp_path: Path, config: str, why: str) -> N
     assert layout.names_in(tmp_path) == ["some"]  # so that it is told
     with pytest.raises(BadConfig, match=why):
         layout.find(tmp_path, "some")
+
+
+def test_a_model_whose_file_is_not_where_it_should_be_is_told_of(
+    served: tuple[RunningServer, Path], client: httpx.Client, tmp_path: Path
+) -> None:
+    """Those who gave it another name are to find out."""
+    put(tmp_path / "other" / "1" / "other.onnx", affine())
+    (tmp_path / "other" / "3").mkdir()
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "config.pbtxt").touch()
+    put(tmp_path / "notes" / "model.onnx", affine())
+    (tmp_path / "notes" / "1").touch()
+    assert layout.names_in(tmp_path) == ["flat", "other"]
+    for name, why in (("other", "in 1, 3"), ("flat", "in a folder of flat that has a number for its name, as 1")):
+        with pytest.raises(BadConfig, match=rf"^There is no file model\.onnx {why}\.$"):
+            layout.find(tmp_path, name)
+    put(served[1] / "misnamed" / "1" / "some.onnx", affine())
+    response = client.post("/v2/repository/models/misnamed/load")
+    assert response.status_code == 400
+    assert response.json()["error"] == "Model misnamed is not ready: There is no file model.onnx in 1."
+    listed = {each["name"]: each["reason"] for each in client.post("/v2/repository/index").json()}
+    assert listed["misnamed"] == "There is no file model.onnx in 1."
+    unloaded = client.post("/v2/repository/models/activation_relu/unload")
+    assert (unloaded.status_code, unloaded.json()["error"]) == (404, "There is no model activation_relu in the folder.")
 
 
 def test_names_that_no_address_has(tmp_path: Path) -> None:
@@ -596,7 +621,7 @@ def test_other_files_of_a_version(tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     onnx.save(served, file, save_as_external_data=True, location="weights.bin", size_threshold=0)
     put(tmp_path / "other" / "1" / "best.onnx", served)  # which no config names
-    assert layout.names_in(tmp_path) == ["named", "several"]
+    assert layout.names_in(tmp_path) == ["named", "other", "several"]
     service = Service(Settings(models=str(tmp_path), gpus="none", llvm=False))
     repository = Repository(service)
     repository.open()

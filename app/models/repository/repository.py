@@ -157,7 +157,7 @@ class Repository:
     async def unload(self, name: str) -> None:
         """Let go of a model. Raises UnknownModel, StoreFull."""
         if not self.has(name):
-            raise UnknownModel(f"There is no model {name[:80]}.")
+            raise UnknownModel(f"There is no model {name[:80]} in the folder.")
         self._switch(name, is_loaded=False)
         await self._update(name)
 
