@@ -23,10 +23,13 @@ _LONGEST = 26
 """Bytes of text that an element may come to, its comma included."""
 
 
-def write_numbers(name: str, data: Buffer, data_type: DataType, memory: MemoryShare) -> Iterator[Piece]:
-    """`data` as a JSON array, in pieces. Raises ContractError for what JSON has no number for."""
+def write_numbers(
+    name: str, data: Buffer, data_type: DataType, memory: MemoryShare, *, has_booleans: bool = False
+) -> Iterator[Piece]:
+    """`data` as a JSON array, in pieces, of true and false if it `has_booleans`. Raises ContractError for what JSON has
+    no number for."""
     elements = np.frombuffer(data, numpy_type(data_type))
-    for piece in _written(elements, memory):
+    for piece, _ in _pieces(elements, memory, np.dtype(bool) if has_booleans else elements.dtype):
         if b"null" in piece:
             raise refused(
                 ("outputs", name),
@@ -42,32 +45,29 @@ def write_nested(data: Buffer, desc: TensorDesc, memory: MemoryShare) -> Iterato
         array = apart(np.frombuffer(data, np.uint8), desc.DataType, math.prod(shape))
     else:
         array = np.frombuffer(data, numpy_type(desc.DataType))
-    if array.dtype.itemsize == 2 and array.dtype.kind == "f":
-        array = array.astype(np.float32)  # orjson's are the shortest that are read as the same float32
-    for piece, part in _pieces(array.reshape(shape), memory):
+    is_half = array.dtype.itemsize == 2 and array.dtype.kind == "f"
+    written = np.dtype(np.float32) if is_half else array.dtype  # of which orjson's are the shortest that are the same
+    for piece, part in _pieces(array.reshape(shape), memory, written):
         yield _with_specials(piece, part) if b"null" in piece else piece
 
 
-def _written(array: np.ndarray[Any, np.dtype[Any]], memory: MemoryShare) -> Iterator[bytes]:
-    return (piece for piece, _ in _pieces(array, memory))
-
-
 def _pieces(
-    array: np.ndarray[Any, np.dtype[Any]], memory: MemoryShare
+    array: np.ndarray[Any, np.dtype[Any]], memory: MemoryShare, written: np.dtype[Any]
 ) -> Iterator[tuple[bytes, np.ndarray[Any, np.dtype[Any]]]]:
-    """`array` as JSON arrays, in pieces, each with the elements that are in it. The memory of the text is taken."""
+    """`array`, whose elements are `written` as of another type, as JSON arrays, in pieces, each with the elements that
+    are in it. The memory of the text is taken."""
     inner = array[0].size
     if inner > _WRITTEN:
         for place, part in enumerate(array):
             yield b"," if place else b"[", part[:0]
-            yield from _pieces(part, memory)
+            yield from _pieces(part, memory, written)
     else:
         rows = max(_WRITTEN // inner, 1)
         for start in range(0, len(array), rows):
             memory.ensure_open()
             part = array[start : start + rows]
             with memory.passing(_LONGEST * part.size):
-                text = orjson.dumps(part, option=orjson.OPT_SERIALIZE_NUMPY)
+                text = orjson.dumps(part.astype(written, copy=False), option=orjson.OPT_SERIALIZE_NUMPY)
                 memory.take(len(text))
             yield (b"," if start else b"[") + text[1:-1], part
     yield b"]", array[:0]

@@ -206,8 +206,8 @@ def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> No
         else:
             forms = {PROBLEM: "ProblemDetails"}
             if path.startswith("/v2"):  # but what is no HTTP has no path yet
-                early = forms if status in ("400", "408", "431", "500") else {}
-                forms = early | ({} if status == "431" else {JSON: "InferenceError"})
+                early = forms if status in ("400", "408", "414", "431", "500") else {}
+                forms = early | ({} if status in ("414", "431") else {JSON: "InferenceError"})
             expected = {kind: {"schema": {"$ref": f"#/components/schemas/{form}"}} for kind, form in forms.items()}
             assert contents == expected
         assert answer["description"].endswith(".")
@@ -225,7 +225,7 @@ def test_every_answer_has_a_schema(document: Json, method: str, path: str) -> No
 def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None:
     operation = found(document, method, path)
     name = operation["operationId"]
-    expected = {204 if name == "dropGraph" else 200, 400, 408, 431, 500}
+    expected = {204 if name == "dropGraph" else 200, 400, 408, 414, 431, 500}
     if method in ("get", "delete"):
         expected |= {412}
     if method == "get" and name not in LIVE:

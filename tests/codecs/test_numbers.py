@@ -71,6 +71,10 @@ def test_the_first_that_is_not_whole_is_told() -> None:
 
 def test_bool() -> None:
     np.testing.assert_array_equal(read("[[true, false], [1, 0]]", [2, 2], "BOOL"), [[1, 0], [1, 0]])
+    memory = MemoryAccount(1 << 20).open()
+    booleans = write_numbers("X", memoryview(bytes([0, 1, 2, 255])), DataType.UINT8, memory, has_booleans=True)
+    assert b"".join(map(bytes, booleans)) == b"[false,true,true,true]"
+    memory.close()
     for text, said in (("[2]", "is no BOOL; that is true or false"), ("[yes]", "hold yes; they must be true or false")):
         with pytest.raises(ContractError, match=said):
             read(text, [1], "BOOL")

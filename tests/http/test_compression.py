@@ -50,7 +50,16 @@ def test_both_ways(client: httpx.Client, coding: str, elements: int) -> None:
 
 @pytest.mark.parametrize(
     ("header", "coding"),
-    [(b"", b""), (b" ", b""), (b"Identity", b""), (b" GZIP", b"gzip"), (b"X-gzip", b"gzip"), (b"zstd", b"zstd")],
+    [
+        (b"", b""),
+        (b" ", b""),
+        (b"Identity", b""),
+        (b" GZIP", b"gzip"),
+        (b"X-gzip", b"gzip"),
+        (b"zstd", b"zstd"),
+        (b", gzip,", b"gzip"),
+        (b",", b""),
+    ],
 )
 def test_codings_of_requests(header: bytes, coding: bytes) -> None:
     assert coding_of_request(header) == coding

@@ -72,6 +72,22 @@ def test_fields_are_each_requests_own(framing: Framing, received: Received) -> N
     assert received.headers[-1] == {b"host": b"a"}
 
 
+def test_blanks_around_a_value_are_none_of_it(framing: Framing, received: Received) -> None:
+    """RFC 9110, 5.5."""
+    framing.feed(request(b"Host:\t a \t\r\nA:  1 2 \t \r\nB: \r\nContent-Length: 1 \r\n", body=b"x"))
+    assert received.headers == [{b"host": b"a", b"a": b"1 2", b"b": b"", b"content-length": b"1"}]
+    assert (b"a", b"1 2") in received.fields[0]
+    assert received.lengths == [1]
+
+
+@pytest.mark.parametrize(
+    "host", [b"", b"a", b"a:80", b"a:", b"a_b.c-d", b"%2Frun%2Fa.sock", b"1.2.3.4:5", b"[::1]:80", b"[fe80::1%25eth0]"]
+)
+def test_hosts_are_names_and_addresses(framing: Framing, received: Received, host: bytes) -> None:
+    framing.feed(request(b"Host: " + host + b"\r\n"))
+    assert received.headers == [{b"host": host}]
+
+
 def test_trailer_fields_are_none_of_the_header(framing: Framing, received: Received) -> None:
     chunked = HOST + b"Transfer-Encoding: chunked\r\n"
     framing.feed(request(chunked, body=b"1\r\nx\r\n0\r\nA: 1\r\nHost: b\r\n\r\n"))

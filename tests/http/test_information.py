@@ -215,6 +215,13 @@ def test_methods(client: httpx.Client, path: str, allowed: str) -> None:
     assert response.content == b""
 
 
+def test_options_of_the_server_itself(client: httpx.Client) -> None:
+    """RFC 9110, 9.3.7: a ping."""
+    response = client.options("/", extensions={"target": b"*"})
+    assert (response.status_code, response.content) == (204, b"")
+    refusal_of(client.get("/", extensions={"target": b"*"}), 404)
+
+
 class TestFeatureSupport:
     def ask(self, client: httpx.Client, question: object) -> httpx.Response:
         return client.post("/v1/feature-support", json=question)

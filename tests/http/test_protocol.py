@@ -359,9 +359,20 @@ class TestHeaderLimits:
         assert_problem(response, 431, "2048 bytes")
         server.application.assert_saw()
 
-    def test_answers_431_if_the_target_is_too_long(self, server: Running) -> None:
-        [response] = server.ask(get("/" + "x" * 4096))
-        assert_problem(response, 431)
+    @pytest.mark.parametrize("target", ["/" + "x" * 4096, "/?" + "x" * 1500], ids=["path", "query"])
+    def test_answers_414_if_the_target_is_too_long(self, server: Running, target: str) -> None:
+        """RFC 9112, 3: it must."""
+        for more in (b"", b"X: " + b"x" * 600):
+            [response] = server.ask(get(target, CLOSE, more) if more else get(target, CLOSE))
+            if more or len(target) > 2048:
+                assert_problem(response, 414, "its target")
+            else:
+                assert response.status == 200
+
+    def test_answers_431_if_other_things_are_too_large_behind_a_long_target(self, server: Running) -> None:
+        good, bad = server.ask(get("/" + "x" * 1500), b"\r\n" * 2000)
+        assert good.status == 200
+        assert_problem(bad, 431)
 
     def test_counts_over_several_reads(self, server: Running) -> None:
         pieces = [b"x" * 300] * 6
@@ -432,6 +443,10 @@ MALFORMED = {
     "a target without a path": (b"GET http://a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "path"),
     "no Host": (b"GET / HTTP/1.1\r\n\r\n", 400, "0 Host"),
     "two Hosts": (get("/", b"Host: b"), 400, "2 Host"),
+    "a Host that is none": (b"GET / HTTP/1.1\r\nHost: a/b@c\r\n\r\n", 400, "Host is a/b@c"),
+    "a Host with a blank": (b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400, "Host is a b"),
+    "a Host with a port that is none": (b"GET / HTTP/1.1\r\nHost: a:b\r\n\r\n", 400, "Host is a:b"),
+    "two Hosts in one": (b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400, "Host is a, b"),
     "a space before the colon": (get("/", b"X : x"), 400, "header"),
     "a folded line": (get("/", b"X: x", b" y"), 400, "whitespace"),
     "a NUL in a value": (get("/", b"X: \0"), 400, "value"),

@@ -198,6 +198,7 @@ def test_statistics_are_of_all_workers(start_server: ServerFactory) -> None:
 def test_configuration_as_triton_has_it(client: httpx.Client, path: str) -> None:
     config = client.get(path).json()
     assert config["name"] == "gemm"
+    assert config["version_policy"] == {"latest": {"num_versions": 1}}
     assert config["max_batch_size"] == 0
     assert [(each["name"], each["optional"]) for each in config["input"]] == [
         ("ATensor", False),

@@ -257,7 +257,7 @@ def test_folders_that_are_not_ours_to_read_have_no_models(
     """Where a volume is mounted there is lost+found, which is root's."""
     put(tmp_path / "affine.onnx", affine())
     put(tmp_path / "some" / "1" / "model.onnx", affine())
-    monkeypatch.setattr(layout, "_versions", lambda folder, _: denied() if folder.name == "some" else {})
+    monkeypatch.setattr(layout, "_numbers", lambda folder: denied() if folder.name == "some" else [])
     assert layout.names_in(tmp_path) == ["affine"]
     assert caplog.messages == ["There are no models in the folder 'some': Permission denied."]
     assert layout.find(tmp_path, "some") is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,6 +113,14 @@ def test_numbers_and_chosen_outputs(client: httpx.Client) -> None:
     assert (answer["model_name"], answer["model_version"]) == ("affine", "1")
 
 
+def test_truths_in_json_are_true_and_false(client: httpx.Client) -> None:
+    """As Triton has them, which takes nothing else either."""
+    document = {"inputs": [wire.listed("x", X)], "outputs": [{"name": "positive"}]}
+    content = client.post("/v2/models/affine/infer", json=document).raise_for_status().text
+    assert json.loads(content)["outputs"][0]["data"] == (affine_of(X) > 0).ravel().tolist()
+    assert '"data":[false,' in content
+
+
 def test_inputs_that_nobody_reads_are_taken_all_the_same(client: httpx.Client) -> None:
     inputs = [wire.listed("x", X[0, :2]), wire.listed("z", np.arange(7))]
     answer, _ = wire.split(client.post("/v2/models/unread/infer", json={"inputs": inputs}))
@@ -193,7 +202,33 @@ def test_statistics_and_metrics_are_by_model_and_version(client: httpx.Client) -
     assert count() == before + 1
     every = client.get("/v2/models/stats").json()["model_stats"]
     assert {each["version"] for each in every if each["name"] == "versions"} == {"1", "9", "10"}
+    of_all = client.get("/v2/models/versions/stats").json()["model_stats"]
+    assert of_all == [each for each in every if each["name"] == "versions"]
     assert 'dmlserve_inference_seconds_total{operator="versions:9",part="success"}' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("stated", "policy"),
+    [
+        ("", {"all": {}}),
+        ("version_policy { all {} }", {"all": {}}),
+        ("version_policy { latest { num_versions: 2 } }", {"latest": {"num_versions": 2}}),
+        ("version_policy { specific { versions: [3, 1] } }", {"specific": {"versions": [3, 1]}}),
+    ],
+)
+def test_the_configuration_tells_which_versions_are_served(
+    served: tuple[RunningServer, Path], client: httpx.Client, stated: str, policy: dict[str, Any]
+) -> None:
+    """As its config.pbtxt says, whichever of these can be loaded."""
+    folder = served[1] / "chosen"
+    for version in ("1", "3"):
+        put(folder / version / "model.onnx", affine())
+    (folder / "2").mkdir(exist_ok=True)
+    (folder / "2" / "model.onnx").write_bytes(b"broken")
+    (folder / "config.pbtxt").write_text(stated)
+    assert client.post("/v2/repository/models/chosen/load").status_code == 200
+    for path in ("/v2/models/chosen/config", "/v2/models/chosen/versions/3/config"):
+        assert client.get(path).json()["version_policy"] == policy
 
 
 def test_load_and_unload_by_tritons_client(served: tuple[RunningServer, Path], client: httpx.Client) -> None:
@@ -514,6 +549,7 @@ def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str
         ('default_model_filename: "mo\0del.onnx"', "no file of a version's folder"),
         ('default_model_filename: ".."', "no file of a version's folder"),
         ("default_model_filename { }", "is a message"),
+        ('default_model_filename: "best.onnx"', r"^There is no file best\.onnx in 1\.$"),
     ],
 )
 def test_versions_that_are_not_there(tmp_path: Path, config: str, why: str) -> None:
@@ -522,6 +558,30 @@ def test_versions_that_are_not_there(tmp_path: Path, config: str, why: str) -> N
     assert layout.names_in(tmp_path) == ["some"]  # so that it is told
     with pytest.raises(BadConfig, match=why):
         layout.find(tmp_path, "some")
+
+
+def test_a_model_whose_file_is_not_where_it_should_be_is_told_of(
+    served: tuple[RunningServer, Path], client: httpx.Client, tmp_path: Path
+) -> None:
+    """Those who gave it another name are to find out."""
+    put(tmp_path / "other" / "1" / "other.onnx", affine())
+    (tmp_path / "other" / "3").mkdir()
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "config.pbtxt").touch()
+    put(tmp_path / "notes" / "model.onnx", affine())
+    (tmp_path / "notes" / "1").touch()
+    assert layout.names_in(tmp_path) == ["flat", "other"]
+    for name, why in (("other", "in 1, 3"), ("flat", "in a folder of flat that has a number for its name, as 1")):
+        with pytest.raises(BadConfig, match=rf"^There is no file model\.onnx {why}\.$"):
+            layout.find(tmp_path, name)
+    put(served[1] / "misnamed" / "1" / "some.onnx", affine())
+    response = client.post("/v2/repository/models/misnamed/load")
+    assert response.status_code == 400
+    assert response.json()["error"] == "Model misnamed is not ready: There is no file model.onnx in 1."
+    listed = {each["name"]: each["reason"] for each in client.post("/v2/repository/index").json()}
+    assert listed["misnamed"] == "There is no file model.onnx in 1."
+    unloaded = client.post("/v2/repository/models/activation_relu/unload")
+    assert (unloaded.status_code, unloaded.json()["error"]) == (404, "There is no model activation_relu in the folder.")
 
 
 def test_names_that_no_address_has(tmp_path: Path) -> None:
@@ -561,7 +621,7 @@ def test_other_files_of_a_version(tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     onnx.save(served, file, save_as_external_data=True, location="weights.bin", size_threshold=0)
     put(tmp_path / "other" / "1" / "best.onnx", served)  # which no config names
-    assert layout.names_in(tmp_path) == ["named", "several"]
+    assert layout.names_in(tmp_path) == ["named", "other", "several"]
     service = Service(Settings(models=str(tmp_path), gpus="none", llvm=False))
     repository = Repository(service)
     repository.open()

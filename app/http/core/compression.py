@@ -57,7 +57,7 @@ def coding_of_request(header: bytes) -> bytes:
     """From Content-Encoding; empty for none. Raises HTTPException 415."""
     if not header:
         return b""
-    coding = header.strip().lower()
+    coding = header.strip(b" \t,").lower()  # empty elements are none (RFC 9110, 5.6.1)
     if coding in (b"", b"identity"):
         return b""
     if coding == b"x-gzip":  # which is the same (RFC 9110, 8.4.1.3)
@@ -77,7 +77,7 @@ def coding_of_answer(header: bytes) -> bytes:
     """
     if not header:
         return b""
-    coding = header.strip().lower()
+    coding = header.strip(b" \t,").lower()
     return coding if coding in _CODINGS else b""
 
 

@@ -53,6 +53,8 @@ def telling(handler: Handler) -> Handler:
                 raise HTTPException(412, "If-None-Match names what is here, so it stays.")
             if now.status != 200:
                 return now
+        if request.method == "OPTIONS" and request.path == "*":  # of the server itself, as a ping (RFC 9110, 9.3.7)
+            return Reply(204, [], Encoded(0, ()))
         reply = await handler(request)
         return _options(reply) if request.method == "OPTIONS" else reply
 

@@ -12,7 +12,7 @@ def media_type(content_type: str) -> str:
 
 def preferred(accept: Sequence[str], offered: Sequence[str]) -> str:
     """The one of `offered` that the Accept lines like best, the first of equals. Raises HTTPException 406."""
-    given = ", ".join(line for line in accept if line.strip())
+    given = ", ".join(line for line in accept if line.strip(" \t,"))  # empty elements are none (RFC 9110, 5.6.1)
     if not given:
         return offered[0]
     ranges = [_range(part) for part in given.split(",") if part.strip()]

@@ -37,6 +37,7 @@ _STATUSES = {
     409: ("Conflict", "There is such a thing already."),
     412: ("PreconditionFailed", "What is here is not what If-Match names, or is what If-None-Match does."),
     413: ("ContentTooLarge", "The request is over a limit."),
+    414: ("TargetTooLong", "The request's target is over the limit of its header."),
     415: ("UnsupportedMediaType", "Content-Type or Content-Encoding names no representation that can be read."),
     422: ("UnprocessableContent", "The request is against the contract."),
     429: ("TooManyRequests", "The API key's limits are used up; try again after Retry-After seconds."),
@@ -48,7 +49,7 @@ _STATUSES = {
 }
 """What answers with no other content than a refusal are called among the document's components, and what they mean."""
 
-_ANY = (400, 408, 431, 500)
+_ANY = (400, 408, 414, 431, 500)
 API = (401, 406)
 WITH_BODY = (413, 415, 422, 503)
 ON_CONDITION = (304, 412)
@@ -218,7 +219,10 @@ def _refusal(status: int, error: dict[str, Any] | None) -> dict[str, str]:
     content = problem
     if status == 304:
         content = {}
-    elif error and status != 431:  # what is no HTTP, or too much of a header, is refused before the path is known
+    elif error and status not in (
+        414,
+        431,
+    ):  # what is no HTTP, or too much of a header, is refused before the path is known
         name, content = f"Inference{name}", error | (problem if status in _ANY else {})
     _responses[name] = {"description": description, "headers": _headers(status), "content": content}
     return {"$ref": f"#/components/responses/{name}"}

@@ -65,6 +65,7 @@ OF_STATUS = {
     409: Kind.CONFLICT,
     412: Kind.CHANGED,
     413: Kind.LIMIT,
+    414: Kind.HEADER,
     415: Kind.MEDIA_TYPE,
     422: Kind.ATTRIBUTE,
     429: Kind.RATE,

@@ -56,6 +56,7 @@ class OutputForm:
         if self.is_binary:
             document["parameters"] = {"binary_data_size": size}
         self.is_numbers = not is_shared and not self.is_binary
+        self.has_booleans = datatype == "BOOL"
         self.json = orjson.dumps(document)
         self.copied_bytes = 0 if self.is_binary else size
 
@@ -146,7 +147,8 @@ class AnswerForm:
         separator = b""
         for each in self._outputs:
             if each.is_numbers:
-                numbers = write_numbers(each.name, outcome.outputs[each.name], each.data_type, memory)
+                data = outcome.outputs[each.name]
+                numbers = write_numbers(each.name, data, each.data_type, memory, has_booleans=each.has_booleans)
                 yield from (separator, each.json[:-1], b',"data":', *numbers, b"}")
             else:
                 yield separator + each.json

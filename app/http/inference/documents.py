@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from app.contract.scalars import Uint, Uint64
 from app.http.inference.tensors import DATATYPES
+from app.models.repository.config import VersionPolicy
 
 Datatype: TypeAlias = Annotated[
     str,
@@ -22,7 +23,10 @@ Datatype: TypeAlias = Annotated[
 Values: TypeAlias = Annotated[
     Any,
     WithJsonSchema({"type": "array", "items": {}}),
-    Field(description="The elements, row-major: in one list, or in lists nested as the shape is. Not for FP16."),
+    Field(
+        description="The elements, row-major: in one list, or in lists nested as the shape is. Of BOOL true and false, "
+        "or 1 and 0 in a request. Not for FP16."
+    ),
 ]
 Parameters: TypeAlias = dict[str, Any]
 
@@ -197,16 +201,24 @@ class ConfigTensor(TypedDict):
     optional: NotRequired[bool]
 
 
-class ConfigVersions(TypedDict):
-    """How many versions there are."""
+class ConfigLatestVersions(TypedDict):
+    """So many of the newest."""
 
     num_versions: int
 
 
-class ConfigVersionPolicy(TypedDict):
-    """Which versions are served."""
+class ConfigSpecificVersions(TypedDict):
+    """Some."""
 
-    latest: ConfigVersions
+    versions: list[int]
+
+
+class ConfigVersionPolicy(TypedDict):
+    """Which versions are served: one of these is there."""
+
+    latest: NotRequired[ConfigLatestVersions]
+    all: NotRequired[Parameters]
+    specific: NotRequired[ConfigSpecificVersions]
 
 
 class ConfigBatching(TypedDict):
@@ -229,7 +241,16 @@ class ModelConfig(TypedDict):
     dynamic_batching: NotRequired[ConfigBatching]
 
 
-def config(model: ModelMetadata, max_batch_size: int = 0, delay_us: int = 0) -> ModelConfig:
+def version_policy(policy: VersionPolicy) -> ConfigVersionPolicy:
+    """As Triton's configuration has it."""
+    if policy.latest is not None:
+        return ConfigVersionPolicy(latest=ConfigLatestVersions(num_versions=policy.latest))
+    if policy.specific is not None:
+        return ConfigVersionPolicy(specific=ConfigSpecificVersions(versions=[int(each) for each in policy.specific]))
+    return ConfigVersionPolicy(all={})
+
+
+def config(model: ModelMetadata, policy: VersionPolicy, max_batch_size: int = 0, delay_us: int = 0) -> ModelConfig:
     """The configuration of a model that is described. Its requests are run together if there is a `max_batch_size`."""
     first = 1 if max_batch_size else 0
     inputs, outputs = (
@@ -245,7 +266,7 @@ def config(model: ModelMetadata, max_batch_size: int = 0, delay_us: int = 0) -> 
         name=model["name"],
         platform=model["platform"],
         backend=model["platform"],
-        version_policy=ConfigVersionPolicy(latest=ConfigVersions(num_versions=len(model["versions"]))),
+        version_policy=version_policy(policy),
         max_batch_size=max_batch_size,
         input=inputs,
         output=outputs,

@@ -18,6 +18,7 @@ from app.http.telemetry.inferences import InferenceCounts
 from app.models.onnx.importer import ModelTensor
 from app.models.onnx.reading import Port
 from app.models.repository.batching import Batching
+from app.models.repository.config import VersionPolicy
 from app.models.repository.model import CacheKey, LoadedModel, SizedModel, SizesOfAll
 from app.models.repository.repository import Repository
 
@@ -56,6 +57,11 @@ class FileModel:
     def batching(self) -> Batching | None:
         """How requests are run together, if they are."""
         return self._loaded.batching
+
+    @property
+    def policy(self) -> VersionPolicy:
+        """Which versions are served."""
+        return self._loaded.policy
 
     async def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
         """Raises NotCompiled as well."""

@@ -20,6 +20,7 @@ from app.http.inference.models import Known, Models
 from app.http.inference.statistics import Batches, document
 from app.http.telemetry.metrics import Metrics
 from app.http.telemetry.operations import answer_probe
+from app.models.repository.config import VersionPolicy
 from app.models.repository.model import LoadedModel
 from app.models.repository.repository import Failed, NotReady, UnknownModel
 
@@ -86,8 +87,10 @@ async def config(request: Request) -> Response:
     """A model's configuration as Triton has it: its tensors, and whether requests are run together."""
     name, version = _asked(request)
     found = await _models(request).find(name, version)
-    batching = found.batching if isinstance(found, FileModel) else None
-    return _json(documents.config(found.metadata(name), *(batching or ())))
+    described = found.metadata(name)
+    if isinstance(found, FileModel):
+        return _json(documents.config(described, found.policy, *(found.batching or ())))
+    return _json(documents.config(described, VersionPolicy(latest=1)))
 
 
 @router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "Tell whether a model is ready", "name"))
@@ -121,9 +124,13 @@ async def model_ready(request: Request) -> Response:
     ),
 )
 async def statistics(request: Request) -> Response:
-    """What the inferences of this protocol with a model took since the start."""
+    """What the inferences of this protocol with a model took since the start: with each of its versions, if none is
+    named."""
     name, version = _asked(request)
-    return _statistics(request, [(name, await _models(request).known(name, version))])
+    models = _models(request)
+    found = await models.known(name, version)
+    every = models.repository.ready(name) if version is None and isinstance(found, LoadedModel) else [found]
+    return _statistics(request, [(name, each) for each in every])
 
 
 @router.post(

@@ -1,12 +1,16 @@
 """Requests out of a connection's bytes: httptools' parser, made strict.
 
-- A header is bounded in size (431), and so is what the parser keeps to itself of trailer fields and chunk extensions.
-- Some malformed requests pass the parser: HTTP/0.9 and 2.0, no or two Host fields, transfer codings other than
-  "chunked", trailer fields among the header fields of a request that is already running. Here they are refused.
+- A header is bounded in size (431, or 414 if its target is most of it), and so is what the parser keeps to itself of
+  trailer fields and chunk extensions.
+- Some malformed requests pass the parser: HTTP/0.9 and 2.0, no or two Host fields, one that names no host, transfer
+  codings other than "chunked", trailer fields among the header fields of a request that is already running. Here they
+  are refused.
+- Blanks behind a field's value, which are none of it (RFC 9110, 5.5), the parser leaves there.
 - Of a request with an Upgrade the parser drops the body, or takes it for the next request; here it is a body.
 """
 
 import logging
+import re
 from functools import lru_cache
 from typing import Protocol
 from urllib.parse import unquote
@@ -22,6 +26,12 @@ log = logging.getLogger("app.http")
 
 _HEADER = 1 << 10
 """Bytes among which a header's end is looked for. A longer one comes in pieces."""
+
+_HOST = re.compile(rb"(?:\[[\w:.%~-]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?")
+"""A name or an address, and a port (RFC 9110, 7.2): it may all be left out."""
+
+_SHOWN = 80
+"""Characters of a field's value that a refusal shows."""
 
 _SHORTEST = len(b"GET / HTTP/1.1\r\nHost:")
 """Bytes before the blank line at the end of any header. Ends of line before a header are no blank line."""
@@ -126,7 +136,7 @@ class Framing:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
+        name, value = name.lower(), value.rstrip()
         self._fields.append((name, value))
         self._headers[name] = value
 
@@ -228,9 +238,18 @@ class Framing:
             length = -1
         if hosts != 1 and (hosts or version == "1.1"):
             raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
+        if hosts and not _names_host(headers[b"host"]):
+            shown = headers[b"host"][:_SHOWN].decode("latin-1")
+            raise RequestError(400, f"Host is {shown}; send a name or an address, with a port or without.")
         return headers, length
 
     def _header_too_large(self) -> RequestError:
+        if self.in_header and 2 * len(self._url) > self._max_header_bytes:
+            return RequestError(
+                414,
+                f"The request's header is larger than {self._max_header_bytes} bytes, most of them its target; send a "
+                "shorter one.",
+            )
         return RequestError(
             431, f"The request's header is larger than {self._max_header_bytes} bytes; send fewer or shorter fields."
         )
@@ -241,6 +260,11 @@ def header_bytes(data: Buffer) -> int:
     beginning = bytes(data[:_HEADER])
     end = beginning.find(b"\r\n\r\n", _SHORTEST)
     return _HEADER if end < 0 else end + len(b"\r\n\r\n")
+
+
+@lru_cache(256)
+def _names_host(value: bytes) -> bool:
+    return _HOST.fullmatch(value) is not None
 
 
 @lru_cache(256)

@@ -18,6 +18,8 @@ _DEEPEST = 16
 
 _MOST_DIGITS = 9
 
+_POLICY = "version_policy"
+
 _TYPES = {
     "TYPE_BOOL": "bool",
     "TYPE_FP16": "float16",
@@ -32,6 +34,13 @@ Message = dict[str, list[Any]]
 
 class BadConfig(Exception):
     """This config.pbtxt does not fit its model, or is none. The text is a sentence."""
+
+
+class VersionPolicy(NamedTuple):
+    """Which versions are served: so many of the newest, or some by their numbers, or else all."""
+
+    latest: int | None = None
+    specific: tuple[str, ...] | None = None
 
 
 class _Stated(NamedTuple):
@@ -53,6 +62,23 @@ def apply_config(text: str, name: str, model: Signature) -> Signature:
     return Signature(
         _applied("input", config, model.inputs, is_batched), _applied("output", config, model.outputs, is_batched)
     )
+
+
+def policy_of(config: Message) -> VersionPolicy:
+    """Raises BadConfig."""
+    policies = config.get(_POLICY)
+    if not policies:
+        return VersionPolicy()
+    policy = policies[-1]
+    if isinstance(policy, dict):
+        if "all" in policy:
+            return VersionPolicy()
+        if latest := policy.get("latest"):
+            count = number(latest[-1], "num_versions", 1) if isinstance(latest[-1], dict) else None
+            return VersionPolicy(latest=count or 1)
+        if (specific := policy.get("specific")) and isinstance(specific[-1], dict):
+            return VersionPolicy(specific=tuple(str(each) for each in specific[-1].get("versions", [])))
+    raise BadConfig(f"{_POLICY} in config.pbtxt is none of latest, all and specific.")
 
 
 def text_in(file: Path) -> str:

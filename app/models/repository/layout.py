@@ -11,11 +11,11 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from app.engine.graph_documents import GraphName
-from app.models.repository.config import BadConfig, Message, number, parse, text_in, text_of
+from app.models.repository.config import BadConfig, Message, parse, policy_of, text_in, text_of
 
 _MODEL, _CONFIG = "model.onnx", "config.pbtxt"
 
-_FILE_NAME, _POLICY = "default_model_filename", "version_policy"
+_FILE_NAME = "default_model_filename"
 
 _NAME: TypeAdapter[str] = TypeAdapter(GraphName)
 
@@ -41,8 +41,8 @@ def names_in(folder: Path) -> list[str]:
 
 
 def find(folder: Path, name: str) -> Found | None:
-    """The model called `name`, if there is one. Raises BadConfig if it cannot have this name, there are two, or its
-    config cannot be read or asks for versions that are not there."""
+    """The model called `name`, if there is one. Raises BadConfig if it cannot have this name, there are two, its file
+    is in no version's folder, or its config cannot be read or asks for versions that are not there."""
     if "/" in name or name.startswith("."):
         return None
     try:
@@ -53,7 +53,7 @@ def find(folder: Path, name: str) -> Found | None:
 
 def _found(folder: Path, name: str) -> Found | None:
     own, plain = folder / name, folder / f"{name}.onnx"
-    is_folder, is_plain = _has_versions(own), plain.is_file()
+    is_folder, is_plain = _is_meant(own), plain.is_file()
     if not is_folder and not is_plain:
         return None
     try:
@@ -65,22 +65,24 @@ def _found(folder: Path, name: str) -> Found | None:
     if is_plain:
         return Found({"1": plain}, None)
     config, file = _config(own), own / _CONFIG
-    return Found(_chosen(_versions(own, _file_name(config)), config), file if file.is_file() else None)
+    versions = _versions(own, _file_name(config))
+    if not versions:
+        where = ", ".join(map(str, _numbers(own))) or f"a folder of {name} that has a number for its name, as 1"
+        raise BadConfig(f"There is no file {_file_name(config)} in {where}.")
+    return Found(_chosen(versions, config), file if file.is_file() else None)
 
 
 def _is_folder_of_model(folder: Path) -> bool:
     try:
-        return _has_versions(folder)
+        return _is_meant(folder)
     except OSError as error:  # as of lost+found, which is root's, where a volume is mounted
         log.warning("There are no models in the folder %r: %s.", folder.name, error.strerror)
         return False
 
 
-def _has_versions(folder: Path) -> bool:
-    try:
-        return bool(_versions(folder, _file_name(_config(folder))))
-    except BadConfig:  # of which is told when it is loaded
-        return True
+def _is_meant(folder: Path) -> bool:
+    """Whether a model is meant to be there. What it lacks is told when it is loaded."""
+    return folder.is_dir() and ((folder / _CONFIG).is_file() or bool(_numbers(folder)))
 
 
 def _config(folder: Path) -> Message:
@@ -102,15 +104,17 @@ def _file_name(config: Message) -> str:
 
 
 def _versions(folder: Path, file_name: str) -> dict[str, Path]:
-    if not folder.is_dir():
-        return {}
-    numbers = sorted(
+    files = {str(each): folder / str(each) / file_name for each in _numbers(folder)}
+    return {each: file / _MODEL if file.is_dir() else file for each, file in files.items() if _is_model(file)}
+
+
+def _numbers(folder: Path) -> list[int]:
+    """Of versions, whether they have a model or not."""
+    return sorted(
         int(each.name)
         for each in folder.iterdir()
-        if each.name.isascii() and each.name.isdigit() and each.name == str(int(each.name))
+        if each.name.isascii() and each.name.isdigit() and each.name == str(int(each.name)) and each.is_dir()
     )
-    files = {str(each): folder / str(each) / file_name for each in numbers}
-    return {each: file / _MODEL if file.is_dir() else file for each, file in files.items() if _is_model(file)}
 
 
 def _is_model(file: Path) -> bool:
@@ -119,23 +123,15 @@ def _is_model(file: Path) -> bool:
 
 def _chosen(versions: dict[str, Path], config: Message) -> dict[str, Path]:
     """Those that are served. Raises BadConfig."""
-    policies = config.get(_POLICY)
-    if not policies:
+    policy = policy_of(config)
+    if policy.latest is not None:
+        return dict([*versions.items()][-policy.latest :])
+    if policy.specific is None:
         return versions
-    policy = policies[-1]
-    if isinstance(policy, dict):
-        if "all" in policy:
-            return versions
-        if latest := policy.get("latest"):
-            count = (number(latest[-1], "num_versions", 1) if isinstance(latest[-1], dict) else None) or 1
-            return dict([*versions.items()][-count:])
-        if (specific := policy.get("specific")) and isinstance(specific[-1], dict):
-            wanted = [str(each) for each in specific[-1].get("versions", [])]
-            missing = [each for each in wanted if each not in versions]
-            if missing or not wanted:
-                raise BadConfig(
-                    f"{_POLICY} in config.pbtxt asks for {', '.join(missing) or 'no version'}; there is "
-                    f"{', '.join(versions)}."
-                )
-            return {each: file for each, file in versions.items() if each in wanted}
-    raise BadConfig(f"{_POLICY} in config.pbtxt is none of latest, all and specific.")
+    missing = [each for each in policy.specific if each not in versions]
+    if missing or not policy.specific:
+        raise BadConfig(
+            f"version_policy in config.pbtxt asks for {', '.join(missing) or 'no version'}; there is "
+            f"{', '.join(versions)}."
+        )
+    return {each: file for each, file in versions.items() if each in policy.specific}

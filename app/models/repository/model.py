@@ -24,7 +24,7 @@ from app.models.onnx.protos import operator_of
 from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_model, signature
 from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.batching import Batching, batching_of
-from app.models.repository.config import apply_config, parse, text_in
+from app.models.repository.config import VersionPolicy, apply_config, parse, policy_of, text_in
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
@@ -59,12 +59,15 @@ class LoadedModel:
         arrays: dict[str, Array],
         memory: MemoryShare,
         batching: Batching | None = None,
+        policy: VersionPolicy | None = None,
     ) -> None:
         self.name = name
         self.version = version
         self.ports = ports
         self.batching = batching
         """How requests are run together, if they are."""
+        self.policy = policy or VersionPolicy()
+        """Which versions are served, this one among them."""
         self.cache_key = CacheKey()
         self.is_closed = False
         self._memory = memory
@@ -212,9 +215,10 @@ def read(
             _check_port(port)
         stated = text_in(config) if config else ""
         ports = apply_config(stated, name, ports)
-        batching = batching_of(f"{name}:{version}", ports, parse(stated), service.settings)
+        message = parse(stated)
+        batching = batching_of(f"{name}:{version}", ports, message, service.settings)
         memory.hold(sum(each.nbytes for each in arrays.values()))
-        return LoadedModel(name, version, proto, ports, arrays, memory, batching)
+        return LoadedModel(name, version, proto, ports, arrays, memory, batching, policy_of(message))
     except OSError as error:
         memory.close()
         raise Unreadable(f"It cannot be read: {error.strerror}.") from None

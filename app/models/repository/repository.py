@@ -134,10 +134,14 @@ class Repository:
         with self._lock:
             return list(self._sized)
 
-    def versions(self, name: str) -> list[str]:
-        """Those that are ready."""
+    def ready(self, name: str) -> list[LoadedModel]:
+        """Its versions that are."""
         entry = self._entries.get(name)
-        return [each for each, one in entry.versions.items() if isinstance(one, LoadedModel)] if entry else []
+        return [each for each in entry.versions.values() if isinstance(each, LoadedModel)] if entry else []
+
+    def versions(self, name: str) -> list[str]:
+        """Their numbers."""
+        return [each.version for each in self.ready(name)]
 
     async def load(self, name: str) -> None:
         """Read a model, again if it is loaded already.
@@ -153,7 +157,7 @@ class Repository:
     async def unload(self, name: str) -> None:
         """Let go of a model. Raises UnknownModel, StoreFull."""
         if not self.has(name):
-            raise UnknownModel(f"There is no model {name[:80]}.")
+            raise UnknownModel(f"There is no model {name[:80]} in the folder.")
         self._switch(name, is_loaded=False)
         await self._update(name)
 
