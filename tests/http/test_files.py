@@ -71,11 +71,14 @@ def test_several_outputs(client: httpx.Client) -> None:
         (NPY, npy(X)),
         (NPZ, npz(InputTensor=X)),
         (SAFETENSORS, safetensors.numpy.save({"InputTensor": X})),
+        (RAW, X.tobytes()),
     ):
-        made = loaded(post(client, path, body, kind))
+        query = "&DataType=FLOAT32&Sizes=2,3" if kind == RAW else ""
+        made = loaded(post(client, path + query, body, kind))
         np.testing.assert_array_equal(made["OutputValueTensor"], [[0, -2], [4, 2]])
         np.testing.assert_array_equal(made["OutputIndexTensor"], [[2, 1], [2, 1]])
-    refusal_of(post(client, path, npy(X), accept=NPY), 406)
+    for accept in (NPY, RAW):
+        refusal_of(post(client, path, npy(X), accept=accept), 406)
 
 
 def test_arrays_of_tensors(client: httpx.Client) -> None:
@@ -133,6 +136,7 @@ def test_accept_says_otherwise(client: httpx.Client) -> None:
     answer = post(client, "ACTIVATION_CELU/dispatch", npy(X), accept="application/json", prefer="return=minimal")
     assert answer.json().keys() == {"outputs", "execution"}
     refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X), accept="text/html"), 406)
+    refusal_of(post(client, "ACTIVATION_CELU/dispatch", b"not looked at", accept="text/html"), 406)
 
 
 DOCUMENT = {"operator": {"Type": "ACTIVATION_CELU", "Alpha": 2}, "inputs": {"InputTensor": X.tolist()}}
@@ -172,6 +176,8 @@ def test_graphs_and_several_outputs_are_answered_by_a_file(client: httpx.Client)
     np.testing.assert_array_equal(several["OutputTensors[1]"], X[:, 1:])
     refusal_of(client.post("/v1/dispatch", json=document, headers={"accept": NPY}), 406)
     refusal_of(client.post("/v1/dispatch", json=document, headers={"accept": "image/png"}), 406)
+    liked = {"accept": f"{NPY}, */*;q=0.1", "prefer": "return=minimal"}
+    assert client.post("/v1/dispatch", json=document, headers=liked).json().keys() == {"outputs", "execution"}
 
 
 @pytest.mark.parametrize(
