@@ -127,6 +127,21 @@ def test_bare_elements(client: httpx.Client) -> None:
     ]
     assert pointers == ["/InputTensor/DataType", "/InputTensor/Sizes"]
     error_at("/inputs/InputTensor", post(client, f"ACTIVATION_CELU/dispatch?{query}", X.tobytes()[:-1], RAW))
+    for _ in range(3):  # it is remembered, as what it is
+        loaded(post(client, f"ACTIVATION_CELU/dispatch?{query}", npy(X)))
+    error_at("/inputs/InputTensor", post(client, f"ACTIVATION_CELU/dispatch?{query}", npy(X), RAW))
+
+
+@pytest.mark.parametrize("prefix", ["application/", "Application/X-"])
+def test_other_names_of_formats(client: httpx.Client, prefix: str) -> None:
+    for name, body in (
+        ("npy", npy(X)),
+        ("npz", npz(InputTensor=X)),
+        ("safetensors", safetensors.numpy.save({"InputTensor": X})),
+    ):
+        made = post(client, "ACTIVATION_CELU/dispatch?Alpha=2", body, f"{prefix}{name}; charset=utf-8")
+        assert made.headers["content-type"] == {"npy": NPY, "npz": NPY, "safetensors": SAFETENSORS}[name]
+    assert loaded(post(client, "ACTIVATION_RELU/dispatch", npz(InputTensor=X), "application/zip")).shape == X.shape
 
 
 def test_accept_says_otherwise(client: httpx.Client) -> None:
@@ -244,6 +259,8 @@ def test_other_refusals(client: httpx.Client) -> None:
     assert (
         "/v1/dispatch" in refusal_of(post(client, "ACTIVATION_CELU/dispatch", b"{}", "application/json"), 415)["detail"]
     )
+    told = refusal_of(client.post("/v1/operators/ACTIVATION_CELU/dispatch", content=npy(X)), 415)["detail"]
+    assert told.startswith("Content-Type is missing; send ")
     refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X), **{"content-encoding": "br"}), 415)
     refusal_of(post(client, "ACTIVATION_CELU/dispatch?Alpha=%ff", npy(X)), 400)
     refusal_of(post(client, "ACTIVATION_CELU/dispatch?" + "a=1&" * 300, npy(X)), 400)
