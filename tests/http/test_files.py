@@ -85,6 +85,7 @@ def test_arrays_of_tensors(client: httpx.Client) -> None:
     names = {"InputTensors[1]": Y, "InputTensors[0]": X}
     made = loaded(post(client, "JOIN/dispatch?Axis=0", npz(**names), NPZ))
     np.testing.assert_array_equal(made, np.concatenate([X, Y]))
+    np.testing.assert_array_equal(loaded(post(client, "JOIN/dispatch?Axis=0", npy(X))), X)
     missing = post(client, "JOIN/dispatch?Axis=0", npz(**{"InputTensors[1]": Y}), NPZ)
     assert "InputTensors[0] is missing" in error_at("/inputs/InputTensors", missing)["message"]
     bare = post(client, "JOIN/dispatch?Axis=0&Sizes=2,3&DataType=FLOAT32", X.tobytes(), RAW)
@@ -121,6 +122,8 @@ def test_bare_elements(client: httpx.Client) -> None:
         client, "ACTIVATION_RELU/dispatch?Sizes=3,2&DataType=FLOAT32&Strides=1,3", X.tobytes(), RAW, accept=NPY
     )
     np.testing.assert_array_equal(loaded(turned), np.maximum(X.T, 0))
+    whole = f"ACTIVATION_CELU/dispatch?{query}&Strides=null&Flags=NONE&TotalTensorSizeInBytes=24"
+    assert post(client, whole, X.tobytes(), RAW).content == made.content
     pointers = [
         each["pointer"]
         for each in refusal_of(post(client, "ACTIVATION_CELU/dispatch", X.tobytes(), RAW), 422)["errors"]
@@ -199,6 +202,7 @@ def test_graphs_and_several_outputs_are_answered_by_a_file(client: httpx.Client)
     ("path", "x", "expected"),
     [
         ("ELEMENT_WISE_CONSTANT_POW/dispatch?Exponent=2&ScaleBias.Scale=0.5&ScaleBias.Bias=1", X, (X / 2 + 1) ** 2),
+        ("ACTIVATION_LINEAR/dispatch?Alpha=-16384.0e0&Beta=17179869184", X, 17179869184 - 16384 * X),
         ("REDUCE/dispatch?Function=SUM&Axes=0,1", X, [[1]]),
         ("REDUCE/dispatch?Function=SUM&Axes=[1]", X, [[-6], [7]]),
         ("CUMULATIVE_SUMMATION/dispatch?Axis=1&AxisDirection=INCREASING&HasExclusiveSum=true", X[:1], [[0, -4, -6]]),
@@ -218,6 +222,9 @@ def test_attributes_are_what_the_descriptor_has_there(client: httpx.Client, path
         ("Alpha=2&Alpha=3", "/Alpha"),
         ("Alpha.Beta=2&Alpha=1", "/Alpha"),
         ("Alpha=1e9999", "/Alpha"),
+        ("Alpha=007", "/Alpha"),
+        (f"Alpha={'1' * 5000}", "/Alpha"),
+        (f"Alpha{'.a' * 9000}=1", "/Alpha"),
         ("Alpha=", "/Alpha"),
         ("feature_level=2_0", "/Type"),
         ("feature_level=9_9", "/feature_level"),
