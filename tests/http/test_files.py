@@ -205,6 +205,7 @@ def test_graphs_and_several_outputs_are_answered_by_a_file(client: httpx.Client)
         ("ACTIVATION_LINEAR/dispatch?Alpha=-16384.0e0&Beta=17179869184", X, 17179869184 - 16384 * X),
         ("REDUCE/dispatch?Function=SUM&Axes=0,1", X, [[1]]),
         ("REDUCE/dispatch?Function=SUM&Axes=[1]", X, [[-6], [7]]),
+        ("REDUCE/dispatch?Function=SUM&Axes=[0,+1]", X, [[1]]),
         ("CUMULATIVE_SUMMATION/dispatch?Axis=1&AxisDirection=INCREASING&HasExclusiveSum=true", X[:1], [[0, -4, -6]]),
         ("CAST/dispatch?OutputTensor.DataType=INT8&OutputTensor.Sizes=2,3", X, X),
         ("SLICE1/dispatch?InputWindowOffsets=0,1&InputWindowSizes=2,2&InputWindowStrides=1,-1", X, [[0, -2], [4, 2]]),
@@ -223,6 +224,7 @@ def test_attributes_are_what_the_descriptor_has_there(client: httpx.Client, path
         ("Alpha.Beta=2&Alpha=1", "/Alpha"),
         ("Alpha=1e9999", "/Alpha"),
         ("Alpha=007", "/Alpha"),
+        ("Sizes=", "/inputs/InputTensor/Sizes"),
         (f"Alpha={'1' * 5000}", "/Alpha"),
         (f"Alpha{'.a' * 9000}=1", "/Alpha"),
         ("Alpha=", "/Alpha"),
@@ -257,6 +259,7 @@ def test_errors_in_the_query_are_of_the_same_kinds_as_in_documents(
     )
     assert error["type"] == f"/errors#{kind}"
     assert meant is None or error["message"].endswith(f"Did you mean {meant}?")
+    assert meant is None or meant in error["allowed"]
 
 
 def test_other_refusals(client: httpx.Client) -> None:
