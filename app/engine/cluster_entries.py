@@ -126,7 +126,7 @@ class Keeper:
         while self._is_held():
             if (left := end - monotonic()) <= 0:
                 return False
-            await self._wait(min(left, HEARTBEAT_SECONDS))
+            await self._wait(left)  # each poll ends it, and so does that of who asks
         self._lock = name, token
         return True
 
@@ -220,6 +220,7 @@ class ClusterEntries:
         self._entries: dict[str, tuple[int, Entry]] = {}
         self._lock = Lock()
         self._token = ""
+        self._to_release: list[str] = []
         self._closed = Event()
         self._listen()
         self._thread = Thread(target=self._keep_listening, name="cluster-graphs", daemon=True)
@@ -251,9 +252,10 @@ class ClusterEntries:
                 self._token = token
                 yield
             finally:
-                self._token = ""
-                with suppress(KeeperSilent):
+                try:
                     self._call("release", token, seconds=wait)
+                except KeeperSilent:
+                    self._to_release.append(token)  # else it stays this replica's, which goes on
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
         document = b"".join(request)
@@ -309,6 +311,9 @@ class ClusterEntries:
         for id_, use in told.uses.items():
             self._entries[id_][1].tell(1, use)
         self._version = told.version
+        while self._to_release:
+            self._call("release", self._to_release[0], seconds=self._wait_seconds)
+            del self._to_release[0]
 
 
 def _entry(record: Record) -> Entry:

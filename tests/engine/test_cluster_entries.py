@@ -20,6 +20,7 @@ from app.engine.dispatch import GraphCapability
 from app.engine.graph_entries import Record, Use
 from app.engine.inference_counts import LAST, NUMBERS
 from app.memory.accounts import MemoryAccount
+from tests.engine.clock import Clock
 
 T = TypeVar("T")
 HEARTBEAT, LEASE = 0.02, 0.2
@@ -37,11 +38,13 @@ class Remote:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.is_reached = True
+        self.asked = 0
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         self.keeper = Keeper()
 
     def __call__(self, method: str, *arguments: object, seconds: float) -> Any:
+        self.asked += 1
         if not self.is_reached:
             raise KeeperSilent
         arguments = pickle.loads(pickle.dumps(arguments))
@@ -69,6 +72,13 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
     made = Remote()
     yield made
     made.end()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(cluster_entries, "monotonic", lambda: made.now)
+    return made
 
 
 Replicas = Callable[[], ClusterEntries]
@@ -105,6 +115,13 @@ def vanish(entries: ClusterEntries) -> None:
     entries._thread.join()
 
 
+def check_calm(asked: Callable[[], int]) -> None:
+    """That no more is asked than once a heartbeat by each of two."""
+    before, start = asked(), time.monotonic()
+    time.sleep(5 * HEARTBEAT)
+    assert asked() - before <= 2 * ((time.monotonic() - start) / HEARTBEAT + 2)
+
+
 def wait_until(happened: Callable[[], bool]) -> None:
     end = time.monotonic() + 10
     while not happened():
@@ -116,15 +133,24 @@ def test_all_replicas_show_what_is_kept_when_it_is_kept(replica: Replicas) -> No
     first, second = replica(), replica()
     for number in range(20):
         id_ = f"{number:032x}"
+        start = time.monotonic()
         add(first, id_)
         shown = second.find(id_)
         assert shown
+        assert shown.idle_seconds <= time.monotonic() - start, "nobody takes it for idle"
         assert shown.record == record(id_)
         assert second.find(id_) is shown
         assert first.all().keys() == second.all().keys() == {id_}
         assert second.remove(id_)
         assert first.find(id_) is None
         assert not first.remove(id_)
+
+
+def test_they_are_in_the_order_of_their_ids(replica: Replicas) -> None:
+    only = replica()
+    for digit in "f0a":
+        add(only, digit * 32)
+    assert [*only.all()] == ["0" * 32, "a" * 32, "f" * 32]
 
 
 def test_a_replica_that_comes_later_shows_it_at_once(replica: Replicas) -> None:
@@ -177,6 +203,46 @@ def test_only_one_adds_at_a_time(replica: Replicas) -> None:
     assert most == 1
 
 
+def test_threads_of_a_replica_take_turns(replica: Replicas) -> None:
+    """By themselves, since what one holds is the replica's."""
+    only, asked = replica(), []
+    call = only._call
+
+    def note(method: str, *arguments: object, seconds: float) -> Any:
+        if method != "poll":
+            asked.append(method)
+        assert method != "acquire" or seconds > arguments[-1], "or it would get what nobody takes"  # type: ignore[operator]
+        return call(method, *arguments, seconds=seconds)
+
+    def enter() -> None:
+        with only.adding():
+            time.sleep(0.02)
+
+    with mock.patch.object(only, "_call", note), ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(enter) for _ in range(3)]:
+            done.result()
+    assert asked == ["acquire", "release"] * 3
+
+
+def test_who_ends_is_not_heard_of_afterwards(remote: Remote) -> None:
+    only, asked = ClusterEntries(remote, 2), []
+    call = only._call
+
+    def slowly(method: str, *arguments: object, seconds: float) -> Any:
+        time.sleep(0.02)
+        told = call(method, *arguments, seconds=seconds)
+        asked.append(method)
+        return told
+
+    with mock.patch.object(only, "_call", slowly):
+        wait_until(lambda: "poll" in asked)
+        only.close()
+        time.sleep(0.05)
+    assert asked.index("leave") == len(asked) - 1
+    remote.is_reached = False
+    only.close()  # which nobody hears
+
+
 def test_who_waits_in_vain_for_others_or_is_undone_at_once_says_so(remote: Remote, replica: Replicas) -> None:
     holding, impatient = replica(), ClusterEntries(remote, 0.05)
     with holding.adding(), pytest.raises(KeeperSilent), impatient.adding():
@@ -201,6 +267,14 @@ def test_who_dies_holds_up_nobody_for_long(replica: Replicas) -> None:
     start = time.monotonic()
     assert alive.remove(ID)
     assert time.monotonic() - start < LEASE
+
+
+def test_what_could_not_be_given_back_is_later(remote: Remote, replica: Replicas) -> None:
+    first, second = replica(), replica()
+    with first.adding():
+        remote.is_reached = False
+    remote.is_reached = True
+    add(second)
 
 
 def test_uses_are_those_of_all(remote: Remote, replica: Replicas) -> None:
@@ -251,6 +325,7 @@ def test_without_the_keeper_what_is_known_is_served_on(
     wait_until(lambda: len(caplog.messages) >= 2)
     time.sleep(3 * HEARTBEAT)
     assert ["does not answer" in each for each in caplog.messages] == [True, True], "each says it once"
+    check_calm(lambda: remote.asked)
     remote.is_reached = True
     add(first, "f" * 32)
     wait_until(lambda: second.find("f" * 32) is not None)
@@ -260,8 +335,9 @@ def test_without_the_keeper_what_is_known_is_served_on(
 
 def test_a_keeper_that_tells_nonsense_is_asked_again(replica: Replicas, caplog: pytest.LogCaptureFixture) -> None:
     first, second = replica(), replica()
-    with mock.patch.object(second, "_call", return_value=None):
+    with mock.patch.object(second, "_call", return_value=None) as call:
         wait_until(lambda: bool(caplog.messages))
+        check_calm(lambda: call.call_count)
     assert "cannot be used" in caplog.messages[0]
     add(first)
     wait_until(lambda: second.find(ID) is not None)
@@ -270,7 +346,8 @@ def test_a_keeper_that_tells_nonsense_is_asked_again(replica: Replicas, caplog: 
 def test_a_keeper_that_was_started_again_begins_anew(remote: Remote, replica: Replicas) -> None:
     first, second = replica(), replica()
     add(first)
-    remote.keeper = Keeper()
+    before, remote.keeper = remote.keeper, Keeper()
+    assert remote.keeper._version > before._version, "or who knows as much of it would not ask"
     wait_until(lambda: not first.all() and not second.all())
     add(second)
     wait_until(lambda: first.find(ID) is not None)
@@ -288,7 +365,11 @@ def test_a_keeper_that_nobody_needs_says_so(remote: Remote, replica: Replicas) -
     assert not ended.is_alive()
 
 
-def test_who_is_there_and_shows_nothing_holds_up_nobody_for_long(remote: Remote, replica: Replicas) -> None:
+def test_who_is_there_and_shows_nothing_holds_up_nobody_for_long(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who wait for it are told, however impatient they are with the keeper."""
+    monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", 0.5)
     ended = threading.Event()
 
     def listen_in_vain() -> None:
@@ -297,12 +378,14 @@ def test_who_is_there_and_shows_nothing_holds_up_nobody_for_long(remote: Remote,
 
     broken = threading.Thread(target=listen_in_vain)
     broken.start()
-    alive = replica()
+    alive = ClusterEntries(remote, 0.2)
     start = time.monotonic()
     add(alive)
-    assert LEASE / 2 < time.monotonic() - start < 10 * LEASE
+    assert 0.25 < time.monotonic() - start < 5
+    assert alive.remove(ID)
     ended.set()
     broken.join()
+    alive.close()
 
 
 def test_nobody_waits_longer_than_until_it_is_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,6 +449,72 @@ def test_only_who_has_the_lock_adds_and_gives_it_back(monkeypatch: pytest.Monkey
         assert await asyncio.wait_for(waiting, 10)
         await keeper.leave("other")
         assert await keeper.acquire("one", "third", 0), "who has left holds nothing"
+
+    asyncio.run(keep())
+
+
+def test_to_show_what_came_later_is_to_show_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_entries, "HEARTBEAT_SECONDS", 60)
+    monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", 60)
+
+    async def keep() -> None:
+        keeper, ids = Keeper(), ["0" * 32, "1" * 32]
+        assert await keeper.acquire("gone", "token", 0)
+        for id_ in ids:
+            assert await keeper.add("token", record(id_), b"")
+        version = (await keeper.poll("one", -1, {})).version
+        listening = asyncio.create_task(keeper.poll("one", version, {}))
+        await asyncio.sleep(0.01)
+        both = asyncio.gather(*map(keeper.remove, ids))
+        told = await asyncio.wait_for(listening, 10)
+        assert (told.version, told.graphs) == (version + 2, {})
+        again = asyncio.create_task(keeper.poll("one", told.version, {}))
+        assert await asyncio.wait_for(both, 10) == [True, True]
+        again.cancel()
+
+    asyncio.run(keep())
+
+
+def test_who_listens_is_there_and_who_is_not_heard_of_is_gone_later(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later than the last thing that was heard."""
+    monkeypatch.setattr(cluster_entries, "HEARTBEAT_SECONDS", 60)
+
+    async def keep() -> None:
+        keeper = Keeper()
+        version = (await keeper.poll("one", -1, {})).version
+        assert await keeper.acquire("one", "first", 0)
+        listening = asyncio.create_task(keeper.poll("one", version, {}))
+        await asyncio.sleep(0)
+        clock.now += 2 * cluster_entries.LEASE_SECONDS
+        assert not await keeper.acquire("other", "second", 0)
+        listening.cancel()
+        await asyncio.wait([listening])
+        clock.now += cluster_entries.LEASE_SECONDS
+        assert not await keeper.acquire("other", "second", 0)
+        clock.now += 0.01
+        assert await keeper.acquire("other", "second", 0)
+
+    asyncio.run(keep())
+
+
+def test_uses_grow_old_and_stay_counted(clock: Clock) -> None:
+    def use(dispatches: int, idle_seconds: float) -> Use:
+        return Use(dispatches, idle_seconds, (0.0,) * NUMBERS)
+
+    async def keep() -> None:
+        keeper = Keeper()
+        assert await keeper.acquire("gone", "token", 0)
+        assert await keeper.add("token", record(), b"")
+        await keeper.poll("one", -1, {ID: use(1, 5), "f" * 32: use(1, 1)})
+        clock.now += 3
+        assert (await keeper.poll("other", -1, {ID: use(2, 9)})).uses == {ID: use(1, 8)}
+        await keeper.leave("one")
+        clock.now += 2
+        await keeper.leave("other")
+        clock.now += 4
+        assert (await keeper.poll("last", -1, {})).uses == {ID: use(3, 14)}
 
     asyncio.run(keep())
 

@@ -2,9 +2,12 @@
 
 import errno
 import math
+import mmap
 import os
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +177,32 @@ class TestShared:
         first.add(record(), [])
         assert second._map(ID) is second._map(ID) is second.find(ID)
         assert second._map(OTHER) is None
+
+    def test_however_many_threads_ask_at_once(
+        self, two: tuple[SharedEntries, SharedEntries], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = two
+        first.add(record(), [])
+        together, map_ = threading.Barrier(3), mmap.mmap
+
+        def slowly(*arguments: Any) -> mmap.mmap:
+            time.sleep(0.05)
+            return map_(*arguments)
+
+        def find() -> Entry | None:
+            together.wait()
+            return second.find(ID)
+
+        monkeypatch.setattr(mmap, "mmap", slowly)
+        with ThreadPoolExecutor(3) as pool:
+            assert len({done.result() for done in [pool.submit(find) for _ in range(3)]}) == 1
+
+    def test_what_is_removed_while_all_are_looked_at_is_none_of_them(
+        self, two: tuple[SharedEntries, SharedEntries], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        two[0].add(record(), [])
+        monkeypatch.setattr(os, "listdir", lambda _: [OTHER, ID])
+        assert list(two[1].all()) == [ID]
 
     @pytest.mark.parametrize("asked", [True, False])
     def test_what_others_removed_is_forgotten(self, two: tuple[SharedEntries, SharedEntries], asked: bool) -> None:

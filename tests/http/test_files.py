@@ -71,17 +71,21 @@ def test_several_outputs(client: httpx.Client) -> None:
         (NPY, npy(X)),
         (NPZ, npz(InputTensor=X)),
         (SAFETENSORS, safetensors.numpy.save({"InputTensor": X})),
+        (RAW, X.tobytes()),
     ):
-        made = loaded(post(client, path, body, kind))
+        query = "&DataType=FLOAT32&Sizes=2,3" if kind == RAW else ""
+        made = loaded(post(client, path + query, body, kind))
         np.testing.assert_array_equal(made["OutputValueTensor"], [[0, -2], [4, 2]])
         np.testing.assert_array_equal(made["OutputIndexTensor"], [[2, 1], [2, 1]])
-    refusal_of(post(client, path, npy(X), accept=NPY), 406)
+    for accept in (NPY, RAW):
+        refusal_of(post(client, path, npy(X), accept=accept), 406)
 
 
 def test_arrays_of_tensors(client: httpx.Client) -> None:
     names = {"InputTensors[1]": Y, "InputTensors[0]": X}
     made = loaded(post(client, "JOIN/dispatch?Axis=0", npz(**names), NPZ))
     np.testing.assert_array_equal(made, np.concatenate([X, Y]))
+    np.testing.assert_array_equal(loaded(post(client, "JOIN/dispatch?Axis=0", npy(X))), X)
     missing = post(client, "JOIN/dispatch?Axis=0", npz(**{"InputTensors[1]": Y}), NPZ)
     assert "InputTensors[0] is missing" in error_at("/inputs/InputTensors", missing)["message"]
     bare = post(client, "JOIN/dispatch?Axis=0&Sizes=2,3&DataType=FLOAT32", X.tobytes(), RAW)
@@ -118,12 +122,29 @@ def test_bare_elements(client: httpx.Client) -> None:
         client, "ACTIVATION_RELU/dispatch?Sizes=3,2&DataType=FLOAT32&Strides=1,3", X.tobytes(), RAW, accept=NPY
     )
     np.testing.assert_array_equal(loaded(turned), np.maximum(X.T, 0))
+    whole = f"ACTIVATION_CELU/dispatch?{query}&Strides=null&Flags=NONE&TotalTensorSizeInBytes=24"
+    assert post(client, whole, X.tobytes(), RAW).content == made.content
     pointers = [
         each["pointer"]
         for each in refusal_of(post(client, "ACTIVATION_CELU/dispatch", X.tobytes(), RAW), 422)["errors"]
     ]
     assert pointers == ["/InputTensor/DataType", "/InputTensor/Sizes"]
     error_at("/inputs/InputTensor", post(client, f"ACTIVATION_CELU/dispatch?{query}", X.tobytes()[:-1], RAW))
+    for _ in range(3):  # it is remembered, as what it is
+        loaded(post(client, f"ACTIVATION_CELU/dispatch?{query}", npy(X)))
+    error_at("/inputs/InputTensor", post(client, f"ACTIVATION_CELU/dispatch?{query}", npy(X), RAW))
+
+
+@pytest.mark.parametrize("prefix", ["application/", "Application/X-"])
+def test_other_names_of_formats(client: httpx.Client, prefix: str) -> None:
+    for name, body in (
+        ("npy", npy(X)),
+        ("npz", npz(InputTensor=X)),
+        ("safetensors", safetensors.numpy.save({"InputTensor": X})),
+    ):
+        made = post(client, "ACTIVATION_CELU/dispatch?Alpha=2", body, f"{prefix}{name}; charset=utf-8")
+        assert made.headers["content-type"] == {"npy": NPY, "npz": NPY, "safetensors": SAFETENSORS}[name]
+    assert loaded(post(client, "ACTIVATION_RELU/dispatch", npz(InputTensor=X), "application/zip")).shape == X.shape
 
 
 def test_accept_says_otherwise(client: httpx.Client) -> None:
@@ -133,6 +154,7 @@ def test_accept_says_otherwise(client: httpx.Client) -> None:
     answer = post(client, "ACTIVATION_CELU/dispatch", npy(X), accept="application/json", prefer="return=minimal")
     assert answer.json().keys() == {"outputs", "execution"}
     refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X), accept="text/html"), 406)
+    refusal_of(post(client, "ACTIVATION_CELU/dispatch", b"not looked at", accept="text/html"), 406)
 
 
 DOCUMENT = {"operator": {"Type": "ACTIVATION_CELU", "Alpha": 2}, "inputs": {"InputTensor": X.tolist()}}
@@ -172,14 +194,18 @@ def test_graphs_and_several_outputs_are_answered_by_a_file(client: httpx.Client)
     np.testing.assert_array_equal(several["OutputTensors[1]"], X[:, 1:])
     refusal_of(client.post("/v1/dispatch", json=document, headers={"accept": NPY}), 406)
     refusal_of(client.post("/v1/dispatch", json=document, headers={"accept": "image/png"}), 406)
+    liked = {"accept": f"{NPY}, */*;q=0.1", "prefer": "return=minimal"}
+    assert client.post("/v1/dispatch", json=document, headers=liked).json().keys() == {"outputs", "execution"}
 
 
 @pytest.mark.parametrize(
     ("path", "x", "expected"),
     [
         ("ELEMENT_WISE_CONSTANT_POW/dispatch?Exponent=2&ScaleBias.Scale=0.5&ScaleBias.Bias=1", X, (X / 2 + 1) ** 2),
+        ("ACTIVATION_LINEAR/dispatch?Alpha=-16384.0e0&Beta=17179869184", X, 17179869184 - 16384 * X),
         ("REDUCE/dispatch?Function=SUM&Axes=0,1", X, [[1]]),
         ("REDUCE/dispatch?Function=SUM&Axes=[1]", X, [[-6], [7]]),
+        ("REDUCE/dispatch?Function=SUM&Axes=[0,+1]", X, [[1]]),
         ("CUMULATIVE_SUMMATION/dispatch?Axis=1&AxisDirection=INCREASING&HasExclusiveSum=true", X[:1], [[0, -4, -6]]),
         ("CAST/dispatch?OutputTensor.DataType=INT8&OutputTensor.Sizes=2,3", X, X),
         ("SLICE1/dispatch?InputWindowOffsets=0,1&InputWindowSizes=2,2&InputWindowStrides=1,-1", X, [[0, -2], [4, 2]]),
@@ -197,6 +223,9 @@ def test_attributes_are_what_the_descriptor_has_there(client: httpx.Client, path
         ("Alpha=2&Alpha=3", "/Alpha"),
         ("Alpha.Beta=2&Alpha=1", "/Alpha"),
         ("Alpha=1e9999", "/Alpha"),
+        ("Alpha=007", "/Alpha"),
+        (f"Alpha={'1' * 5000}", "/Alpha"),
+        (f"Alpha{'.a' * 9000}=1", "/Alpha"),
         ("Alpha=", "/Alpha"),
         ("feature_level=2_0", "/Type"),
         ("feature_level=9_9", "/feature_level"),
@@ -229,6 +258,7 @@ def test_errors_in_the_query_are_of_the_same_kinds_as_in_documents(
     )
     assert error["type"] == f"/errors#{kind}"
     assert meant is None or error["message"].endswith(f"Did you mean {meant}?")
+    assert meant is None or meant in error["allowed"]
 
 
 def test_other_refusals(client: httpx.Client) -> None:
@@ -238,6 +268,8 @@ def test_other_refusals(client: httpx.Client) -> None:
     assert (
         "/v1/dispatch" in refusal_of(post(client, "ACTIVATION_CELU/dispatch", b"{}", "application/json"), 415)["detail"]
     )
+    told = refusal_of(client.post("/v1/operators/ACTIVATION_CELU/dispatch", content=npy(X)), 415)["detail"]
+    assert told.startswith("Content-Type is missing; send ")
     refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X), **{"content-encoding": "br"}), 415)
     refusal_of(post(client, "ACTIVATION_CELU/dispatch?Alpha=%ff", npy(X)), 400)
     refusal_of(post(client, "ACTIVATION_CELU/dispatch?" + "a=1&" * 300, npy(X)), 400)
@@ -245,5 +277,6 @@ def test_other_refusals(client: httpx.Client) -> None:
     refusal_of(post(client, "ACTIVATION_CELU/dispatch", npy(X)[:-1]), 400)
     error_at("/inputs/InputTensor/descr", post(client, "ACTIVATION_CELU/dispatch", npy(X.astype(">f4"))))
     error_at("/Type", post(client, "FILL_VALUE_CONSTANT/dispatch", npy(X)))
+    error_at("/Axes", post(client, "REDUCE/dispatch?Function=SUM&Axes=[]", npy(X)))
     error_at("/BTensor", post(client, "ELEMENT_WISE_ADD/dispatch", npy(X)))
     error_at("/inputs/More", post(client, "ELEMENT_WISE_ABS/dispatch", npz(InputTensor=X, More=X), NPZ))

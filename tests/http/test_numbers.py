@@ -216,8 +216,12 @@ def test_lists_that_are_no_tensor(client: httpx.Client, values: list[Any]) -> No
 
 def test_numbers_are_limited_in_number(client: httpx.Client) -> None:
     most = client.get("/v1/capabilities").json()["limits"]["max_numbers"]
-    body = b'{"operator": {"Type": "ELEMENT_WISE_ABS"}, "inputs": {"InputTensor": [%b1]}}' % (b"1," * most)
-    refused = refusal_of(client.post("/v1/dispatch", content=body, headers=JSON), 413)
+    less, more = (
+        b'{"operator": {"Type": "ELEMENT_WISE_ABS"}, "inputs": {"InputTensor": [%b1]}}' % (b"1," * before)
+        for before in (most - 1, most)
+    )
+    assert client.post("/v1/dispatch", content=less, headers=JSON).status_code == 200
+    refused = refusal_of(client.post("/v1/dispatch", content=more, headers=JSON), 413)
     assert "max_numbers" in refused["detail"]
 
 
@@ -238,7 +242,32 @@ def test_an_array_of_tensors_holds_nothing_else(client: httpx.Client, values: li
     error_at("/inputs/InputTensors", dispatch(client, {"Type": "JOIN", "Axis": 0}, {"InputTensors": values}))
 
 
+def test_an_array_of_tensors_holds_no_null(client: httpx.Client) -> None:
+    error = error_at(
+        "/inputs/InputTensors/1", dispatch(client, {"Type": "JOIN", "Axis": 0}, {"InputTensors": ["AACAPw==", None]})
+    )
+    assert error["message"].startswith("Data of InputTensors[1] are null; give")
+
+
+def test_what_is_null_in_a_descriptor_is_told_by_numbers(client: httpx.Client) -> None:
+    operator = {"Type": "ELEMENT_WISE_ABS", "InputTensor": {"DataType": None, "Sizes": None}}
+    assert output(dispatch(client, operator, {"InputTensor": [[-1, 2]]}))["data"] == [[1, 2]]
+
+
+def test_an_input_that_is_not_known_is_told_with_the_rest(client: httpx.Client) -> None:
+    """But for tensors that are missing, which it may be."""
+    given = {"Input": [1]}
+    alone = refusal_of(dispatch(client, {"Type": "ELEMENT_WISE_ABS"}, given), 422)
+    assert [each["pointer"] for each in alone["errors"]] == ["/inputs/Input"]
+    assert alone["hresult"] == "0x887A0005"
+    both = refusal_of(dispatch(client, {"Type": "ELEMENT_WISE_ABS", "InputTensor": 5}, given), 422)
+    assert [each["pointer"] for each in both["errors"]] == ["/inputs/Input", "/operator/InputTensor"]
+
+
 def test_numbers_beside_base64(client: httpx.Client) -> None:
+    error_at(
+        "/operator/BTensor", dispatch(client, {"Type": "ELEMENT_WISE_ADD"}, {"ATensor": [1], "BTensor": "AACAPw=="})
+    )
     descs = [{"DataType": "FLOAT32", "Sizes": [1]}, {"DataType": "FLOAT32", "Sizes": [2]}]
     operator = {"Type": "JOIN", "Axis": 0, "InputTensors": descs}
     assert output(dispatch(client, operator, {"InputTensors": ["AACAPw==", [2, 3]]}))["data"] == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 import random
 import re
+from unittest import mock
 
 import pytest
 
@@ -9,7 +10,7 @@ import app.codecs.structure
 import app.http.inference.requests
 from app.codecs.codec import Span
 from app.http.inference.requests import _cut
-from app.memory.accounts import LimitExceeded, MemoryAccount
+from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
 
 WHOLE = re.compile(rb'"data"\s*:\s*(\[[^"{}]*\])')
 PIECES = [b'"data"', b":", b"[", b"]", b"1", b",", b'"', b"{", b"}", b" ", b'"data":[', b"[1,2]", b'"data": [3]']
@@ -34,3 +35,14 @@ def test_is_the_same_as_in_one_piece(monkeypatch: pytest.MonkeyPatch, block: int
             _cut(body, 0, len(text), left - 1, memory)
         assert _cut(body, 0, len(text), left, memory)[1] == arrays
     assert found > 500
+
+
+def test_it_asks_whether_the_request_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it looks for where the numbers end, and while it looks for their last bracket before that."""
+    for module in (app.codecs.structure, app.http.inference.requests):
+        monkeypatch.setattr(module, "SEARCHED", 10)
+    text = b'"data": [' + b"1," * 100
+    memory = MemoryAccount(1 << 30).open()
+    with mock.patch.object(MemoryShare, "ensure_open") as asked:
+        assert _cut(memoryview(text), 0, len(text), 1 << 10, memory) == (text, [])
+    assert asked.call_count >= 2 * (len(text) // 10)

@@ -67,6 +67,14 @@ def test_what_is_said_of_one_output_goes_before_what_is_said_of_all(client: http
     assert len(answer["outputs"][0]["data"]) == X.size
 
 
+@pytest.mark.parametrize("names", [["OutputIndexTensor"], ["OutputIndexTensor", "OutputValueTensor"], []])
+def test_what_is_answered_is_what_was_asked_for_in_its_order(client: httpx.Client, names: list[str]) -> None:
+    asked = {"outputs": [{"name": name} for name in names], "parameters": {"Axis": 1, "K": 1}}
+    answer, _ = split(post(client, "/v2/models/top_k/infer", {"inputs": [listed("InputTensor", X)], **asked}))
+    told = [output["name"] for output in answer["outputs"]]
+    assert told == (names or ["OutputValueTensor", "OutputIndexTensor"])
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
 @pytest.mark.parametrize("nested", [False, True])
 def test_integers(client: httpx.Client, dtype: str, nested: bool) -> None:

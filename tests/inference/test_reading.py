@@ -144,7 +144,7 @@ def noted(work: Callable[..., Any], by_loop: list[bool]) -> Callable[..., Any]:
     return noting
 
 
-LONG, MANY = numbers_text(OFFLOADED // 20, "0.0000000000000000001"), numbers_text(OFFLOADED // 4, "1")
+LONG, MANY = numbers_text(OFFLOADED // 20, "0.0000000000000000001"), numbers_text(OFFLOADED // 4 // 2, "1")
 assert len(LONG) >= OFFLOADED > len(MANY)
 SMALL = numbers_text(3, "1")
 GZIP = b"content-encoding", b"gzip"

@@ -405,6 +405,8 @@ def test_numbers_beyond_their_limit(start_server: ServerFactory) -> None:
         said = error_of(post(client, relu, {"inputs": given}), 413)
         assert "1200, where max_numbers allows 1000." in said
         assert "binary data" in said
+        as_many = [tensor(name, x[:500], data=[0.5] * 500) for name in ("InputTensor", "SlopeTensor")]
+        assert post(client, relu, {"inputs": as_many}).status_code == 200
         assert post(client, relu, {"inputs": [given[0], behind("SlopeTensor", x)]}, x.tobytes()).status_code == 200
 
 

@@ -18,7 +18,6 @@ from app.operators.operator import Operator, Role
 SETTINGS = ("feature_level", "device", "in_place")
 """What is said of the dispatch, by names that no attribute has."""
 
-_MOST_DOTS = 4
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,99})(\.\d{1,99})?([eE][+-]?\d{1,5})?")
 _WORDS = {"true": True, "false": False, "null": None}
 _TENSOR_MEMBERS = ("DataType", "Sizes", "Strides", "Flags", "TotalTensorSizeInBytes")
@@ -46,7 +45,7 @@ def read_attributes(operator: type[Operator], pairs: Iterable[tuple[str, str]]) 
     """
     made: dict[Any, Any] = {"operator": {"Type": operator.name()}}
     for name, text in pairs:
-        parts: list[str | int] = [*name.split(".", _MOST_DOTS)]
+        parts: list[str | int] = [*name.split(".")]
         into: dict[str | int, Any]
         if name in SETTINGS:
             into, kind = made, str
@@ -123,12 +122,12 @@ def _classes(annotation: Any) -> Iterator[Any]:
 
 def _typed(annotation: Any, text: str) -> Any:
     parts = list(_classes(annotation))
+    if text == "null" or (bool in parts and text in _WORDS):
+        return _WORDS[text]
     lists = [each for each in parts if get_origin(each) is list]
     if lists:
         inner = text.removeprefix("[").removesuffix("]")
         return [_typed(get_args(lists[0])[0], each.strip()) for each in inner.split(",")] if inner.strip() else []
-    if text == "null" or (bool in parts and text in _WORDS):
-        return _WORDS[text]
     if not {int, float, bool}.isdisjoint(parts) and _NUMBER.fullmatch(text):
         return json.loads(text)
     return text

@@ -115,8 +115,7 @@ def _model_in(names: list[str], name: str | None) -> PurePosixPath:
             raise refused(("model",), f"The zip has no file {abbreviate(name)}.", abbreviate(name), names[:8])
         return path
     models = [PurePosixPath(each) for each in names if each.lower().endswith(".json")]
-    called = [each for each in models if each.name == "model.json"]
-    chosen = called if len(called) == 1 else models
+    chosen = [each for each in models if each.name == "model.json"] or models
     if len(chosen) != 1:
         raise refused(
             ("model",),

@@ -14,7 +14,8 @@ from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare, Reque
 from app.models.dxdispatch import archive, files, values
 from app.models.dxdispatch.archive import members
 from app.models.dxdispatch.files import FolderFiles, NotWritten, SentFiles
-from tests.models.dxdispatch.models import add, lines, problem, zipped
+from tests.http.load import metric, wait_until
+from tests.models.dxdispatch.models import add, lines, post, problem, zipped
 
 MODEL = json.dumps(add())
 
@@ -107,7 +108,27 @@ def test_which_file_is_the_model(client: httpx.Client) -> None:
     for names in (["a.json", "b.json"], ["a/model.json", "b/model.json"]):
         told = problem(client, zipped(dict.fromkeys(names, MODEL)))
         assert told == {"/model": "The zip has 2 .json files; the query's model says which one is the model."}
+    assert post(client, zipped({"a.json": MODEL, "b.json": "{}"}), model="./a.json").status_code == 200
     told = problem(client, zipped({"a.json": MODEL}), model="c.json")
     assert told == {"/model": "The zip has no file c.json."}
     told = problem(client, add(), model="a.json")
     assert told == {"/model": "model names a file in a zip; the body is the model itself."}
+
+
+def test_nothing_is_held_afterwards(client: httpx.Client) -> None:
+    def held() -> float:
+        return metric(client, "memory_bytes")
+
+    before = held()
+    for sent, status in ((zipped({"model.json": MODEL}), 200), (zipped({"model.json": "{}"}), 422)):
+        assert post(client, sent).status_code == status
+        wait_until(lambda: held() == before)
+
+
+@pytest.mark.parametrize("kind", ["application/octet-stream", "application/zip", "application/x-zip-compressed"])
+def test_names_of_zips(client: httpx.Client, kind: str) -> None:
+    sent = zipped({"model.json": MODEL})
+    assert client.post("/v1/dxdispatch", content=sent, headers={"content-type": kind}).status_code == 200
+    told = client.post("/v1/dxdispatch", content=sent, headers={"content-type": "application/gzip"})
+    assert told.status_code == 415
+    assert "application/zip" in told.json()["detail"]
