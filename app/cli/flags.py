@@ -30,7 +30,7 @@ _CHOSEN = {
         *("threads", "llvm", "gpus", "require_gpu", "mps", "crossover_elements", "staging_bytes"),
         *("pinned_bytes", "kernel_cache", "compile_ahead"),
     ),
-    "Models from files": (*("models", "warm", "max_model_bytes", "max_model_graphs", "max_batch", "max_delay_us"),),
+    "Models from files": ("models", "warm", "max_model_bytes", "max_model_graphs", "max_batch", "max_delay_us"),
     "Graphs that are kept": ("max_graphs", "max_graph_bytes", "graph_seconds"),
     "Limits in time": (
         *("deadline_seconds", "header_seconds", "body_seconds", "send_seconds"),

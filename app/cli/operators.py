@@ -63,7 +63,7 @@ def _list_operators(given: dict[str, str], as_json: bool) -> None:
     try:
         chosen = select(validate(OperatorFilter, given))
     except ContractError as error:
-        fail(*(_badflag_of(violation) for violation in error.violations), status=2)
+        fail(*(_bad_flag(violation) for violation in error.violations), status=2)
     summaries = [summarize(operator) for operator in chosen]
     if as_json:
         print_json(summaries)
@@ -74,7 +74,7 @@ def _list_operators(given: dict[str, str], as_json: bool) -> None:
         say("No operator is like that.")
 
 
-def _badflag_of(violation: Violation) -> str:
+def _bad_flag(violation: Violation) -> str:
     allowed = violation.allowed if isinstance(violation.allowed, list) else []
     hint = did_you_mean(violation.given, allowed)
     flag = flag_of(str(violation.path[0]))

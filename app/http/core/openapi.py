@@ -5,7 +5,7 @@ functions here state them, once, and `install` adds their schemas to the documen
 """
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, TypeAlias, get_args
 
 from fastapi import FastAPI
@@ -66,15 +66,7 @@ _HEADERS = {
     "Tensor-DataType": "Data type of the output that is the body, if that is application/octet-stream.",
     "Tensor-Sizes": "Its sizes, separated by commas.",
 }
-_TEXT_HEADERS = (
-    "X-Request-ID",
-    "ETag",
-    "WWW-Authenticate",
-    "Location",
-    "Preference-Applied",
-    "Tensor-DataType",
-    "Tensor-Sizes",
-)
+_INTEGER_HEADERS = ("Inference-Header-Content-Length", "Retry-After")
 _HEADERS_OF = {
     304: "ETag",
     401: "WWW-Authenticate",
@@ -160,7 +152,7 @@ def install(app: FastAPI, path: str | None) -> None:
             components["schemas"] = _definitions()
             components["responses"] = dict(sorted(_responses.items()))
             components["headers"] = {
-                name: {"description": text, "schema": {"type": "string" if name in _TEXT_HEADERS else "integer"}}
+                name: {"description": text, "schema": {"type": "integer" if name in _INTEGER_HEADERS else "string"}}
                 for name, text in _HEADERS.items()
             }
             components["securitySchemes"] = {
@@ -196,7 +188,7 @@ def operation(
         for status in sorted({*_ANY, *statuses, *(_WITH_KEY if 401 in statuses else ())})
     }
     if 304 in statuses:
-        responses["200"]["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
+        responses["200"]["headers"]["ETag"] = header("ETag")
     extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
@@ -227,13 +219,18 @@ def _refusal(status: int, error: dict[str, Any] | None) -> dict[str, str]:
 
 def _headers(status: int) -> dict[str, Any]:
     names = ["X-Request-ID"] + ([_HEADERS_OF[status]] if status in _HEADERS_OF else [])
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    return {name: header(name) for name in names}
+
+
+def header(name: str) -> dict[str, str]:
+    """A reference to what the document says of a header field."""
+    return {"$ref": f"#/components/headers/{name}"}
 
 
 def ref(kind: Any) -> dict[str, str]:
     """A reference to the schema of `kind`, which is added to the document."""
     _schemas[kind.__name__] = kind
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"$ref": _SCHEMAS + kind.__name__}
 
 
 def union(name: str, *kinds: Any) -> dict[str, str]:
@@ -242,7 +239,7 @@ def union(name: str, *kinds: Any) -> dict[str, str]:
     Without a name of its own generators call a body after its operation, and DispatchRequest is another schema.
     """
     _unions[name] = {"description": "One of these.", "oneOf": [ref(kind) for kind in kinds]}
-    return {"$ref": f"#/components/schemas/{name}"}
+    return {"$ref": _SCHEMAS + name}
 
 
 def _parameter_schema(info: FieldInfo) -> Json:
@@ -269,7 +266,7 @@ def msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
 def _definitions() -> dict[str, Any]:
     _, schemas = TypeAdapter.json_schemas(
         [(name, "validation", TypeAdapter(kind)) for name, kind in _schemas.items()],
-        ref_template="#/components/schemas/{model}",
+        ref_template=f"{_SCHEMAS}{{model}}",
     )
     definitions: dict[str, Any] = schemas["$defs"]
     for name, schema in definitions.items():
@@ -286,23 +283,29 @@ def _definitions() -> dict[str, Any]:
     return dict(sorted((definitions | _msgpack_forms(definitions) | _unions).items()))
 
 
-def _widen(part: Any) -> None:
-    """Say that integers have 64 bits, where generators would take 32, which sizes and times do not fit."""
-    if isinstance(part, dict) and part.get("type") == "integer":
-        part["format"] = "int64"
+def _objects(part: Any) -> Iterator[dict[str, Any]]:
+    """All objects in `part`, each before those in it, which may be others by then."""
+    if isinstance(part, dict):
+        yield part
     for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-        _widen(each)
+        yield from _objects(each)
 
 
-def _exclude(part: Any) -> None:
+def _widen(definitions: Any) -> None:
+    """Say that integers have 64 bits, where generators would take 32, which sizes and times do not fit."""
+    for part in _objects(definitions):
+        if part.get("type") == "integer":
+            part["format"] = "int64"
+
+
+def _exclude(definitions: Any) -> None:
     """Say that objects exclude each other: of any of several some generators make one that has all fields.
 
     Not of an object and a list of such, of which openapi-generator makes TypeScript that does not compile.
     """
-    if isinstance(part, dict) and all("$ref" in each for each in part.get("anyOf", [{}])):
-        part["oneOf"] = part.pop("anyOf")
-    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-        _exclude(each)
+    for part in _objects(definitions):
+        if all("$ref" in each for each in part.get("anyOf", [{}])):
+            part["oneOf"] = part.pop("anyOf")
 
 
 def _name_choices(definitions: dict[str, Any]) -> None:
@@ -314,16 +317,11 @@ def _name_choices(definitions: dict[str, Any]) -> None:
     for schema in named.values():
         del schema["$defs"]
 
-    def replace(part: Any) -> None:
-        if isinstance(part, dict):
-            for name, schema in named.items():
-                if part.get("oneOf") == schema["oneOf"]:
-                    del part["oneOf"], part["discriminator"]
-                    part["$ref"] = _SCHEMAS + name
-        for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-            replace(each)
-
-    replace(definitions)
+    for part in _objects(definitions):
+        for name, schema in named.items():
+            if part.get("oneOf") == schema["oneOf"]:
+                del part["oneOf"], part["discriminator"]
+                part["$ref"] = _SCHEMAS + name
     definitions |= named
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.http.core.headers import JSON_LENGTH
-from app.http.core.openapi import ON_CONDITION, answering, operation, ref
+from app.http.core.openapi import ON_CONDITION, answering, header, operation, ref
 from app.http.inference import documents
 from app.http.inference.answers import BINARY, JSON
 
@@ -70,9 +70,7 @@ def infer(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
         parameters=[*_path("name", *path), _LENGTH, _ENCODING],
         error=_ERROR,
     )
-    described["openapi_extra"]["responses"]["200"]["headers"][JSON_LENGTH] = {
-        "$ref": f"#/components/headers/{JSON_LENGTH}"
-    }
+    described["openapi_extra"]["responses"]["200"]["headers"][JSON_LENGTH] = header(JSON_LENGTH)
     return described
 
 

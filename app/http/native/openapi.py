@@ -25,6 +25,7 @@ from app.http.core.openapi import (
     ON_CONDITION,
     WITH_BODY,
     Json,
+    header,
     msgpack,
     operation,
     query,
@@ -163,7 +164,7 @@ def keep() -> dict[str, Any]:
     responses["201"] = responses["200"] | {"description": "The graph is kept."}
     for status in ("200", "201"):
         headers = responses[status]["headers"]
-        responses[status]["headers"] = headers | {"Location": {"$ref": "#/components/headers/Location"}}
+        responses[status]["headers"] = headers | {"Location": header("Location")}
     return made | {"status_code": 201}
 
 
@@ -214,7 +215,7 @@ def files(media_types: Sequence[str]) -> dict[str, Any]:
     )
     headers = made["openapi_extra"]["responses"]["200"]["headers"]
     for name in ("Tensor-DataType", "Tensor-Sizes"):
-        headers[name] = {"$ref": f"#/components/headers/{name}"}
+        headers[name] = header(name)
     return _preferring(made)
 
 
@@ -228,7 +229,7 @@ def _preferring(made: dict[str, Any]) -> dict[str, Any]:
     """`made`, an operation, with what Prefer may ask of it."""
     extra = made["openapi_extra"]
     extra["parameters"] = [*extra["parameters"], _PREFER]
-    extra["responses"]["200"]["headers"]["Preference-Applied"] = {"$ref": "#/components/headers/Preference-Applied"}
+    extra["responses"]["200"]["headers"]["Preference-Applied"] = header("Preference-Applied")
     return made
 
 

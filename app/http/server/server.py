@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from app.http.server.replies import CLOSE
 from app.http.server.tls import Handshakes, Listener
 from app.settings import Unusable
 
@@ -201,9 +202,8 @@ class Server(uvicorn.Server):
 
     def _close_after_answers(self) -> None:
         """Each connection ends with its next answer, so that none is cut off under a request that is on its way."""
-        close = [(b"connection", b"close")]
-        self.config.encoded_headers += close
-        self.server_state.default_headers = self.server_state.default_headers + close
+        self.config.encoded_headers.append(CLOSE)
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
 
     def _abort_connections(self) -> None:
         # From Python 3.12 on, asyncio's Server.wait_closed waits for them, however long that takes.
