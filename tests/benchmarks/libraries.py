@@ -2,9 +2,9 @@
 `python tests/benchmarks/libraries.py`.
 
 Each is a model of one node, of which the importer makes DirectML's operator. All three run in this process, by turns,
-in batches of runs; of each the best time counts, since what else the machine does only adds to it. Before and after
-onnxruntime's there is a pause, in which threads go to sleep: its own and a BLAS's look for work for a while, and would
-have a processor that the next one's then want. A row tells milliseconds, and the others' times over ours: above 1 ours
+in batches of runs; of each the best time counts, since what else the machine does only adds to it. Before each batch
+there is a pause, in which threads go to sleep: onnxruntime's and a BLAS's look for work for a while, and would have a
+processor that the next one's then want. A row tells milliseconds, and the others' times over ours: above 1 ours
 is quicker. All read the same memory, of which the cache has as much for each; ours writes to memory that it is given,
 as a request's dispatch does, and the others' results are new arrays, of memory that they used the time before. NumPy's
 BLAS has as many threads as ours.
