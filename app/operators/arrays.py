@@ -28,7 +28,7 @@ _WORTH_A_THREAD = 1 << 24
 _ALIGNED = 16
 """What rows or columns are cut at multiples of, so that a BLAS has whole vectors."""
 
-_READ = 8
+READ = 8
 """What an element comes to beside its products, which is more where it has few of them."""
 
 _MATRIX = 1 << 17
@@ -166,7 +166,7 @@ def pieces_of(a: Sequence[int], b: Sequence[int], threads: int) -> int:
     to do, and more of what takes long."""
     matrices = max(math.prod(a[:-2]), math.prod(b[:-2]))
     rows, depth, columns = a[-2], a[-1], b[-1]
-    work = matrices * (rows * depth * columns + _READ * depth * (rows + columns) + _MATRIX)
+    work = matrices * (rows * depth * columns + READ * depth * (rows + columns) + _MATRIX)
     return max(min(threads, work // _WORTH_A_THREAD), -(-work // _PRODUCTS), 1)
 
 
@@ -174,19 +174,14 @@ def _cut(sizes: Sequence[int], count: int) -> Iterator[tuple[slice, ...]]:
     """Products of these sizes in about so many parts: matrices stay whole where there are as many, else each is cut
     along its longer side, by which a BLAS packs less of the operands twice."""
     *batch, rows, columns = sizes
-    matrices = math.prod(batch)
-    whole = (slice(0, rows), slice(0, columns))
-    each = -(-count // matrices)
-    long = max(rows, columns)
-    step = -(-long // (each * _ALIGNED)) * _ALIGNED
+    matrices, long = math.prod(batch), max(rows, columns)
+    of_each = -(-count // matrices)
+    step = -(-long // (of_each * _ALIGNED)) * _ALIGNED
     for box in boxes(batch, max(matrices // count, 1)):
-        outer = tuple(slice(along.start, along.stop) for along in box)
-        if each == 1:
-            yield (*outer, *whole)
-            continue
+        outer = [slice(along.start, along.stop) for along in box]
         for begin in range(0, long, step):
             along = slice(begin, min(begin + step, long))
-            yield (*outer, along, whole[1]) if rows == long else (*outer, whole[0], along)
+            yield (*outer, along, slice(columns)) if rows == long else (*outer, slice(rows), along)
 
 
 def multiplied(xp: Any, a: Any, b: Any) -> Any:

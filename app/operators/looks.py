@@ -51,7 +51,7 @@ def at_hand() -> int:
 def shared(count: int, work: Callable[[int], None]) -> None:
     """Call `work` with each number below `count`, on the threads at hand, with a look before each."""
     threads, ensure = _looks.threads, _looks.ensure
-    if threads is None or count == 1:
+    if threads is None:
         for turn in range(count):
             look()
             work(turn)

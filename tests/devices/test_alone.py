@@ -2,7 +2,6 @@
 
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -31,13 +30,6 @@ from tests.operators.calls import compiled
 from tests.operators.conftest import compiler
 
 RNG = np.random.default_rng(20)
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[NumpyDevice]:
-    monkeypatch.setattr(runs, "PROCESSORS", 2)
-    with ThreadPoolExecutor(1) as helpers:
-        yield NumpyDevice(helpers, 2, compiler())
 
 
 def joined(rows: int) -> tuple[dict[str, Any], list[Array], Array]:

@@ -1,6 +1,6 @@
 """Products of matrices on the CPU outside of graphs: no thread is the BLAS' own, and ours share what is worth it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from app.devices.cpu import products, runs
+from app.devices.cpu import products
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.products import ProductKernel
@@ -20,16 +20,8 @@ from app.operators.arrays import matmul, pieces_of
 from app.operators.looks import looking, shared
 from tests.operators.arrays import desc_of, run
 from tests.operators.calls import compiled
-from tests.operators.conftest import compiler
 
 RANDOM = np.random.default_rng(28)
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[NumpyDevice]:
-    monkeypatch.setattr(runs, "PROCESSORS", 2)
-    with ThreadPoolExecutor(1) as helpers:
-        yield NumpyDevice(helpers, 2, compiler())
 
 
 class Turns:

@@ -179,7 +179,7 @@ class NumpyDevice:
                     by_loop = by_loop or response_gradient_kernel(
                         compiled, team, self._threads, self._structures, least
                     )
-            by_loop = by_loop or product_kernel(compiled, self._compiler, team, self._threads, known)
+            by_loop = by_loop or product_kernel(compiled, team, self._threads, known)
             return by_loop or CallKernel(compiled, self._threads)
         loops = self._loops if elements >= least else None
         is_of_run = loops is not None and known is not None

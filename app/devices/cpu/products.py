@@ -29,7 +29,7 @@ from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import ExecutionRecord, ensuring
 from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
-from app.operators.arrays import Activation, is_for_blas, matmul, pieces_of
+from app.operators.arrays import READ, Activation, is_for_blas, matmul, pieces_of
 from app.operators.compiled import CompiledOperator
 from app.operators.linear_algebra.products import Gemm
 from app.operators.looks import looking
@@ -56,17 +56,12 @@ AHEAD = 1 << 10
 INLINE = 1 << 24
 """Work, in products, that is done in a millisecond."""
 
-READ, COPIED = 8, 64
-"""What an element of a tensor comes to beside its products, which is more where it has few of them; and one that has to
-be copied for a BLAS."""
+COPIED = 64
+"""What an element comes to that has to be copied for a BLAS, others READ."""
 
 
 def product_kernel(
-    compiled: Dispatchable,
-    compiler: Compiler | None,
-    team: Team | None,
-    threads: Threads,
-    known: Mapping[str, Buffer] | None,
+    compiled: Dispatchable, team: Team | None, threads: Threads, known: Mapping[str, Buffer] | None
 ) -> "ProductKernel | CallsKernel | None":
     """For the operator, if it is a product of float32 without repeated elements. `known` are inputs that are the same
     for all dispatches; it is None outside of graphs."""
@@ -74,8 +69,8 @@ def product_kernel(
     if operator is None:
         return None
     loops = None
-    if compiler and team and (known is not None or _products(compiled, operator) >= LEAST_ALONE):
-        loops = _Loops.of(compiled, operator, compiler, threads, (known or {}).get("BTensor"))
+    if team and (known is not None or _products(compiled, operator) >= LEAST_ALONE):
+        loops = _Loops.of(compiled, operator, team.compiler, threads, (known or {}).get("BTensor"))
         if loops and known is None:
             return CallsKernel(compiled, loops.calls(), team, inline=INLINE)
     return ProductKernel(compiled, operator, loops, threads)

@@ -57,7 +57,7 @@ def coding_of_request(header: bytes) -> bytes:
     """From Content-Encoding; empty for none. Raises HTTPException 415."""
     if not header:
         return b""
-    coding = header.strip(b" \t,").lower()  # empty elements are none (RFC 9110, 5.6.1)
+    coding = _stated(header)
     if coding in (b"", b"identity"):
         return b""
     if coding == b"x-gzip":  # which is the same (RFC 9110, 8.4.1.3)
@@ -77,8 +77,13 @@ def coding_of_answer(header: bytes) -> bytes:
     """
     if not header:
         return b""
-    coding = header.strip(b" \t,").lower()
+    coding = _stated(header)
     return coding if coding in _CODINGS else b""
+
+
+def _stated(header: bytes) -> bytes:
+    """Its one coding: empty elements are none (RFC 9110, 5.6.1)."""
+    return header.strip(b" \t,").lower()
 
 
 class _Decompressor(Protocol):

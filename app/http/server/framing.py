@@ -136,7 +136,7 @@ class Framing:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name, value = name.lower(), value.rstrip()
+        name, value = name.lower(), value.rstrip(b" \t")
         self._fields.append((name, value))
         self._headers[name] = value
 

@@ -18,7 +18,7 @@ _DEEPEST = 16
 
 _MOST_DIGITS = 9
 
-_POLICY = "version_policy"
+POLICY = "version_policy"
 
 _TYPES = {
     "TYPE_BOOL": "bool",
@@ -66,7 +66,7 @@ def apply_config(text: str, name: str, model: Signature) -> Signature:
 
 def policy_of(config: Message) -> VersionPolicy:
     """Raises BadConfig."""
-    policies = config.get(_POLICY)
+    policies = config.get(POLICY)
     if not policies:
         return VersionPolicy()
     policy = policies[-1]
@@ -78,7 +78,7 @@ def policy_of(config: Message) -> VersionPolicy:
             return VersionPolicy(latest=count or 1)
         if (specific := policy.get("specific")) and isinstance(specific[-1], dict):
             return VersionPolicy(specific=tuple(str(each) for each in specific[-1].get("versions", [])))
-    raise BadConfig(f"{_POLICY} in config.pbtxt is none of latest, all and specific.")
+    raise BadConfig(f"{POLICY} in config.pbtxt is none of latest, all and specific.")
 
 
 def text_in(file: Path) -> str:

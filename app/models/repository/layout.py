@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from app.engine.graph_documents import GraphName
-from app.models.repository.config import BadConfig, Message, parse, policy_of, text_in, text_of
+from app.models.repository.config import POLICY, BadConfig, Message, parse, policy_of, text_in, text_of
 
 _MODEL, _CONFIG = "model.onnx", "config.pbtxt"
 
@@ -131,7 +131,6 @@ def _chosen(versions: dict[str, Path], config: Message) -> dict[str, Path]:
     missing = [each for each in policy.specific if each not in versions]
     if missing or not policy.specific:
         raise BadConfig(
-            f"version_policy in config.pbtxt asks for {', '.join(missing) or 'no version'}; there is "
-            f"{', '.join(versions)}."
+            f"{POLICY} in config.pbtxt asks for {', '.join(missing) or 'no version'}; there is {', '.join(versions)}."
         )
     return {each: file for each, file in versions.items() if each in policy.specific}
