@@ -27,7 +27,7 @@ from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall, star
 from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
-from app.devices.cpu.llvm.nest import FETCHED, Access, Nest
+from app.devices.cpu.llvm.nest import Nest
 from app.devices.cpu.llvm.nests import PIECE, WHOLE
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.vectors import Registers
@@ -422,11 +422,14 @@ def test_long_formulas_are_compiled_once() -> None:
 
 @pytest.mark.parametrize("offset", [0, 4, 60])
 def test_all_but_a_rows_ends_goes_past_the_cache(offset: int) -> None:
-    """What pieces would have at their ends is found by leaving out what copies it."""
+    """What ends have is found by leaving out what stores it."""
     element = lower(ask, absolute(X), DataType.FLOAT32)
     lines = nests.elements(element, ["X"], 1, ["packed", "packed"], True).splitlines()
-    code = COMPILER.function("\n".join(line for line in lines if "call void @llvm.memcpy" not in line))
-    x = np.ones(5 * PIECE + 3, np.float32)
+    kept = [each for each in lines if not re.search(r"store <16 x i32> .*, align 1$", each)]
+    assert len(kept) < len(lines)
+    code = COMPILER.function("\n".join(kept))
+    piece = nests.STREAMED_PIECE // 4
+    x = np.ones(5 * piece + 3, np.float32)
     memory = np.zeros(x.nbytes + 2 * LINE, np.uint8)
     start = -memory.ctypes.data % LINE + offset
     frame, (given, taken) = start_of_frame([x.size], [[4], [4]])
@@ -434,19 +437,18 @@ def test_all_but_a_rows_ends_goes_past_the_cache(offset: int) -> None:
     code(frame.buffer_info()[0])
     made = memory[start : start + x.nbytes].view(np.float32)
     first = -(start + memory.ctypes.data) % LINE // 4
-    last = x.size - (x.size - first) % (LINE // 4)
+    last = x.size - (x.size - first) % piece
     np.testing.assert_array_equal(np.flatnonzero(made), np.arange(first, last))
 
 
-@pytest.mark.parametrize("layout", ["packed", "same", "strided"])
-def test_what_goes_past_the_cache_is_read_ahead(layout: Access) -> None:
-    """A page before it is computed, if its elements lie one after the other; of the other input too."""
+def test_what_goes_past_the_cache_is_computed_in_registers() -> None:
+    """It is not stored first somewhere else."""
     element = lower(ask, X + Y, DataType.FLOAT32)
-    source = nests.elements(element, ["X", "Y"], 1, [layout, "packed", "packed"], True)
-    assert source.count("call void @llvm.prefetch") == (2 if layout == "packed" else 1)
-    assert f", {FETCHED}\n" in source
-    assert "prefetch" in assembly_of(source, "x86_64-linux", "x86-64-v3")
-    assert "prefetch" not in nests.elements(element, ["X", "Y"], 1, [layout, "packed", "packed"])
+    source = nests.elements(element, ["X", "Y"], 1, ["packed"] * 3, True)
+    made = assembly_of(source, "x86_64-linux", "x86-64-v4")
+    past = re.findall(r"vmovntps\s+%([yz])mm", made)
+    assert sum(64 if each == "z" else 32 for each in past) == nests.STREAMED_PIECE
+    assert not re.search(r"vmov\w+\s.*%rsp", made)
 
 
 def test_a_part_keeps_nothing() -> None:

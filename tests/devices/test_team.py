@@ -356,9 +356,12 @@ def test_a_forked_process_has_helpers_of_its_own(small_blocks: None) -> None:
         (SOFTMAX, "FLOAT16", {}),
         (HARDMAX, "FLOAT32", {}),  # whose elements know where they are
         (HARDMAX, "FLOAT16", {}),
+        ("DML_OPERATOR_ELEMENT_WISE_SIN", "FLOAT32", {}),  # of which some are computed twice
     ],
 )
-@pytest.mark.parametrize("sizes", [[1, 15], [1, 16], [1, 17], [1, 1023], [1, 1025], [2, 5000], [33, 100]])
+@pytest.mark.parametrize(
+    "sizes", [[1, 15], [1, 127], [1, 128], [1, 129], [3, 256], [1, 511], [1, 513], [2, 1025], [2, 5000], [33, 100]]
+)
 def test_past_the_cache(
     small_blocks: None, kind: str, data_type: str, attributes: dict[str, float], sizes: list[int]
 ) -> None:
@@ -368,7 +371,7 @@ def test_past_the_cache(
     operator = compiled(descriptor(kind, {"DataType": data_type, "Sizes": sizes}, **attributes))
     size = x.nbytes
     expected = dispatched(1, operator, [x])[:size]
-    with mock.patch.multiple(kernels, STREAMED=1, SHORT_ROW=1, LIGHT=1 << 20):
+    with mock.patch.multiple(kernels, STREAMED=1, SHORT_ROW=1), mock.patch.object(jobs, "UNTIL_LOOKED", 1 << 20):
         for threads in (1, 3):
             kernel = device(threads).prepare(operator)
             streamed = kernel._call.codes.streaming  # type: ignore[attr-defined]
@@ -387,27 +390,24 @@ def test_past_the_cache(
             assert output == expected
 
 
-def test_what_is_small_or_long_or_not_packed_stays_in_the_cache() -> None:
+def test_what_is_small_or_heavy_or_not_packed_stays_in_the_cache() -> None:
     """All that is read counts, too."""
     desc = {"DataType": "FLOAT32", "Sizes": [kernels.STREAMED // 8192, 1024]}
-    for tensor, streams in ((desc, True), (desc | {"Sizes": [kernels.STREAMED // 8192 - 1, 1024]}, False)):
-        made = device(3).prepare(compiled(descriptor(CELU, tensor)))
+    short = desc | {"Sizes": [kernels.STREAMED // 1024, kernels.SHORT_ROW // 4 - 1]}
+    cases: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+        (CELU, desc, {}, True),
+        (CELU, desc | {"Sizes": [kernels.STREAMED // 8192 - 1, 1024]}, {}, False),
+        (CELU, desc, {"OutputTensor": desc | {"Strides": [2048, 2]}}, False),
+        (SOFTMAX, desc, {}, True),
+        (SOFTMAX, short, {}, False),
+        ("DML_OPERATOR_ELEMENT_WISE_LOGICAL_LESS_THAN", desc, {}, True),
+    ]
+    for kind, tensor, more, streams in cases:
+        made = device(3).prepare(compiled(descriptor(kind, tensor, **more)))
         assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
-    output = desc | {"Strides": [2048, 2]}
-    made = device(3).prepare(compiled(descriptor(CELU, desc, OutputTensor=output)))
+    with mock.patch.object(kernels, "HEAVY", 15):
+        made = device(3).prepare(compiled(descriptor(CELU, desc)))
     assert made._call.codes.streaming is None  # type: ignore[attr-defined]
-    for computes_whole, kind, streams in (
-        (False, "DML_OPERATOR_ELEMENT_WISE_ABS", True),
-        (False, "DML_OPERATOR_ACTIVATION_TANH", False),
-        (True, "DML_OPERATOR_ACTIVATION_TANH", True),
-        (True, "DML_OPERATOR_ELEMENT_WISE_ACOSH", False),
-        (False, "DML_OPERATOR_ELEMENT_WISE_ADD", True),
-        (False, "DML_OPERATOR_ELEMENT_WISE_LOGICAL_LESS_THAN", False),  # whose output is a ninth of what it moves
-        (False, SOFTMAX, False),
-    ):
-        with mock.patch.object(Compiler, "computes_whole", computes_whole):
-            made = device(1).prepare(compiled(descriptor(kind, desc)))
-        assert bool(made._call.codes.streaming) is streams  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", [CELU, SOFTMAX])

@@ -41,17 +41,8 @@ STREAMED = 3 << 24
 """Bytes of an output and all that is read for it, of which the cache would not have the output any more when all is
 computed: stores past it spare reading what they overwrite."""
 
-SPARED = 4
-"""How many times as much as the output may be read and written for that to be worth it: as bytes of two float32
-comparisons take a fifth longer."""
-
-LIGHT = 16
-"""The work of an element, for each thread, from which memory is not what a loop waits for: nothing else is done while
-what goes past the cache is on its way."""
-
-LIGHT_ALONE = 28
-"""The same where one thread has the memory for itself. Both are twice as much for a processor that computes whole
-registers of 512 bits at once: TANH of 16 Mi takes 0.6 of its time, on one thread 0.7."""
+HEAVY = 300
+"""The work of an element from which memory is nothing that a loop waits for, and to compile it twice takes long."""
 
 SHORT_ROW = 1 << 10
 """Bytes of a row that are mostly its ends, for which there is no such store."""
@@ -242,10 +233,7 @@ class _Loops:
         """Those for blocks whose tensors have these strides in bytes, the output's last, of tensors of such `sizes`."""
         way = self.way(strides, item_sizes)
         size, row = way.moved * math.prod(sizes), item_sizes[-1] * sizes[-1]
-        if way.layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW or way.moved > SPARED * item_sizes[-1]:
-            return way.codes
-        team = self._code.team
-        if self.work >= max(LIGHT * team.most, LIGHT_ALONE) * (2 if team.compiler.computes_whole else 1):
+        if way.layout[-1] != "packed" or size < STREAMED or row < SHORT_ROW or self.work >= HEAVY:
             return way.codes
         return Codes(way.codes.plain, self._code.of(self, len(strides[-1]), way.layout, True))
 

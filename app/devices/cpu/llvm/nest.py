@@ -19,13 +19,6 @@ OUTPUT = "(output)"
 PIECE = 1 << 10
 """Elements of which something is kept: few enough that it stays in the cache next to the processor."""
 
-FETCHED_PIECE = 1 << 7
-"""Elements of which the inputs are fetched together, and the output goes past the cache together: few enough that a
-processor does some of it while it does the rest. Of bytes alone there are twice as many."""
-
-FETCHED = 1 << 12
-"""Bytes from what is computed to what is fetched meanwhile: a page, beyond which processors do not look ahead."""
-
 GROUP = ", !llvm.access.group !4"
 PARALLEL, ACCUMULATING, SIDE_BY_SIDE = ", !llvm.loop !0", ", !llvm.loop !1", ", !llvm.loop !7"
 GUESSING = ", !llvm.loop !9"
@@ -194,41 +187,18 @@ class Nest:
 
     def before_line(self, place: Place) -> str:
         """How many elements there are up to the first line that begins with one of them."""
-        return self.emit(f"udiv i64 {self._bytes_before_line(place)}, {bytes_of(place.type)}")
+        before = self.emit(f"and i64 {self.emit(f'sub i64 0, {self._number_of(place)}')}, {LINE - 1}")
+        return self.emit(f"udiv i64 {before}, {bytes_of(place.type)}")
 
-    def _bytes_before_line(self, place: Place) -> str:
-        address = self.emit(f"ptrtoint ptr {place.base} to i64")
-        return self.emit(f"and i64 {self.emit(f'sub i64 0, {address}')}, {LINE - 1}")
+    def stream(self, source: Place, target: Place, count: int) -> None:
+        """Copy so many elements, which are whole lines, past the cache; the ordinary way if they are none there."""
+        is_apart = self.emit(f"icmp ne i64 {self.emit(f'and i64 {self._number_of(target)}, {LINE - 1}')}, 0")
+        self.if_(is_apart, lambda: self.move_all(source, target, count))
+        is_line = self.emit(f"xor i1 {is_apart}, true")
+        self.if_(is_line, lambda: self.move_all(source, target, count, f"align {LINE}, !nontemporal !5"))
 
-    def stream(self, source: Place, target: Place, size: str) -> None:
-        """Copy elements past the cache, whole lines of it; others, at the ends, the ordinary way."""
-        size = self.emit(f"mul i64 {size}, {bytes_of(source.type)}")
-        head = self.call("umin.i64", "i64", self._bytes_before_line(target), size)
-        lines = self.emit(f"lshr i64 {self.emit(f'sub i64 {size}, {head}')}, {LINE.bit_length() - 1}")
-        rest = self.emit(f"add i64 {head}, {self.emit(f'mul i64 {lines}, {LINE}')}")
-        self._copy(source, target, "0", head)
-
-        def line(index: str, accumulated: Sequence[str]) -> Sequence[str]:
-            offset = self.emit(f"add i64 {head}, {self.emit(f'mul i64 {index}, {LINE}')}")
-            given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {offset}") for each in (source, target))
-            value = self.emit(f"load <{LINE // 4} x i32>, ptr {given}, align 1")
-            self._lines.append(f"store <{LINE // 4} x i32> {value}, ptr {taken}, align {LINE}, !nontemporal !5")
-            return ()
-
-        self.if_(self.emit(f"icmp ne i64 {lines}, 0"), lambda: self.loop(lines, line))
-        self._copy(source, target, rest, self.emit(f"sub i64 {size}, {rest}"))
-
-    def fetch(self, place: Place, size: int) -> None:
-        """Have so many elements of a packed array brought to the processor, from where FETCHED bytes after `place`."""
-        self._declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-
-        def line(index: str, accumulated: Sequence[str]) -> Sequence[str]:
-            offset = self.emit(f"add i64 {self.emit(f'mul i64 {index}, {LINE}')}, {FETCHED}")
-            there = self.emit(f"getelementptr i8, ptr {place.base}, i64 {offset}")
-            self._lines.append(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
-            return ()
-
-        self.loop(str(max(size * bytes_of(place.type) // LINE, 1)), line)
+    def _number_of(self, place: Place) -> str:
+        return self.emit(f"ptrtoint ptr {place.base} to i64")
 
     def move(self, source: Place, target: Place, size: str) -> None:
         """Copy elements that lie one after the other to where they belong."""
@@ -240,12 +210,13 @@ class Nest:
 
         self.loop(size, one, note=PARALLEL)
 
-    def move_all(self, source: Place, target: Place, count: int) -> None:
-        """The same of so many, which are whole lines of the cache: a call of C takes as long as to compute a few."""
+    def move_all(self, source: Place, target: Place, count: int, how: str = "align 1") -> None:
+        """The same of so many, which are as much as whole lines of the cache: a call of C takes as long as to compute a
+        few."""
         for offset in range(0, count * bytes_of(source.type), LINE):
             given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {offset}") for each in (source, target))
             value = self.emit(f"load <{LINE // 4} x i32>, ptr {given}, align 1")
-            self._lines.append(f"store <{LINE // 4} x i32> {value}, ptr {taken}, align 1")
+            self._lines.append(f"store <{LINE // 4} x i32> {value}, ptr {taken}, {how}")
 
     def fill(self, source: Place, target: Place, size: str, count: int) -> None:
         """Copy `size` elements to memory for `count` of them, the others being 0."""

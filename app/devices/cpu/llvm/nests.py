@@ -6,13 +6,12 @@ the attributes, each in the lowest bytes of its number. Arrays need not be align
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.nest import (
     ACCUMULATING,
-    FETCHED_PIECE,
     GROUP,
     GUESSING,
     OUTPUT,
@@ -31,6 +30,10 @@ __all__ = ["GUESSED", "OUTPUT", "PIECE", "Access", "elements", "rows"]
 
 WHOLE = 1 << 7
 """Elements of which long formulas are computed a multiple: as many as LLVM takes at a time, at most."""
+
+STREAMED_PIECE = 1 << 9
+"""Bytes of an output that go past the cache together: few enough that a processor does some of it while it computes the
+next."""
 
 GUESSED = 1 << 7
 """Elements that are computed again if one of them was computed too quickly."""
@@ -62,14 +65,21 @@ def elements(
     def write(row: "_Row") -> None:
         if is_copy and layout[0] == "strided" and not made:
             row.each_other(element, inputs[0])
-        elif kept or made:
-            row.in_pieces(element, kept, {}, made, streams=streams, fetches=streams)
+        elif kept or element.quick:
+            row.in_pieces(element, kept, made)
         elif ends:
             row.in_wholes(element, ends)
         else:
             row.each({OUTPUT: element}, {})
 
-    nest.around(lambda size, places: write(_Row(nest, size, places)))
+    def innermost(size: str, places: dict[str, Place]) -> None:
+        row = _Row(nest, size, places)
+        if streams and made:
+            row.streamed(element, kept, {}, made, lambda: write(row))
+        else:
+            write(row)
+
+    nest.around(innermost)
     return nest.module(streams=streams)
 
 
@@ -102,7 +112,7 @@ def rows(
             else:
                 known[together[0].result] = row.reduced(together[0], known)
         if made:
-            row.in_pieces(final, {}, known, made, streams=streams)
+            row.streamed(final, {}, known, made, lambda: row.each({OUTPUT: final}, known))
         else:
             row.each({OUTPUT: final}, known)
 
@@ -175,64 +185,91 @@ class _Row:
         nest.loop_if_any(last, body, (), PARALLEL)
         nest.store(nest.emit(f"load {half}, ptr {nest.at(parts, last)}, align 1{GROUP}"), made, last)
 
-    def in_pieces(
+    def streamed(
         self,
         element: Element,
-        kept: dict[str, Place],
+        kept: Mapping[str, Place],
         known: Mapping[str, str],
-        made: Place | None,
-        *,
-        streams: bool,
-        fetches: bool = False,
+        made: Place,
+        write_short: Callable[[], None],
     ) -> None:
-        """The same for `element` as the output, a piece at a time, after what it wants `kept` there. What is first
-        `made` somewhere else goes from there, past the cache if it `streams`. If it `fetches`, no cache has its inputs
-        yet."""
-        nest = self._nest
-        of_bytes = all(bytes_of(place.type) == 1 for place in self.places.values())
-        piece = GUESSED if element.quick else FETCHED_PIECE << of_bytes if fetches else PIECE
-        first = nest.before_line(self.places[OUTPUT]) if streams else "0"
-        # The first piece lacks what lets all others begin where a line of the output does.
-        lacking = nest.emit(f"and i64 {nest.emit(f'sub i64 0, {first}')}, {piece - 1}")
-        # Before anything is stored, of which the compiler knows no other place.
-        held = [self._held(each, known) for each in (*element.quick, element)] if element.quick else []
-        pieces = nest.emit(f"add i64 {nest.emit(f'add i64 {self._size}, {lacking}')}, {piece - 1}")
-        pieces = nest.emit(f"udiv i64 {pieces}, {piece}")
+        """The same for `element` as the output, past the cache: so many at a time are first `made` somewhere else,
+        after what it wants `kept` there. What is shorter is written the ordinary way.
+
+        All pieces but the first and the last one begin where a line of the output does. The last one, and the one
+        behind the first, begin within the one before, so that none is shorter: what has a known size is computed in
+        registers, without a look at its ends."""
+        nest, piece = self._nest, GUESSED if element.quick else STREAMED_PIECE // bytes_of(element.output)
+
+        def write() -> None:
+            held = self._held_of(element, known)
+            first = nest.before_line(self.places[OUTPUT])
+            lacking = nest.emit(f"and i64 {nest.emit(f'sub i64 0, {first}')}, {piece - 1}")
+            last = nest.emit(f"sub i64 {self._size}, {piece}")
+            pieces = nest.emit(f"add i64 {nest.emit(f'add i64 {self._size}, {lacking}')}, {piece - 1}")
+            pieces = nest.emit(f"udiv i64 {pieces}, {piece}")
+
+            def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
+                start = nest.call("usub.sat.i64", "i64", nest.emit(f"mul i64 {index}, {piece}"), lacking)
+                start = nest.call("umin.i64", "i64", start, last)
+                nest.stream(made, self._piece(element, kept, known, made, held, start, str(piece)), piece)
+                return ()
+
+            nest.loop(pieces, body)
+
+        is_short = nest.emit(f"icmp ult i64 {self._size}, {piece}")
+        nest.if_(is_short, write_short)
+        nest.if_(nest.emit(f"xor i1 {is_short}, true"), write)
+
+    def in_pieces(self, element: Element, kept: Mapping[str, Place], made: Place | None) -> None:
+        """The same for `element` as the output, a piece at a time, after what it wants `kept` there. What is quick is
+        first `made` somewhere else."""
+        nest, piece = self._nest, GUESSED if element.quick else PIECE
+        held = self._held_of(element, {})
+        pieces = nest.emit(f"udiv i64 {nest.emit(f'add i64 {self._size}, {piece - 1}')}, {piece}")
 
         def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
-            at = nest.emit(f"mul i64 {index}, {piece}")
-            start = nest.call("usub.sat.i64", "i64", at, lacking)
-            end = nest.emit(f"sub i64 {nest.emit(f'add i64 {at}, {piece}')}, {lacking}")
-            size = nest.emit(f"sub i64 {nest.call('umin.i64', 'i64', end, self._size)}, {start}")
-            places = {
-                name: place if place.step == "same" else replace(place, base=nest.at(place, start))
-                for name, place in self.places.items()
-            }
-            row = _Row(nest, size, places | kept, start)
-            for name, place in places.items():
-                if fetches and name != OUTPUT and place.step == "packed":
-                    nest.fetch(place, piece)
-            if kept:
-                row.each({each.name: each for each in element.kept}, {})
-            if made is None:
-                row.each({OUTPUT: element}, known)
-            else:
-                row.places[OUTPUT] = made
-                if element.quick:
-                    row.guessed(element, element.quick, held)
-                else:
-                    row.each({OUTPUT: element}, known)
-                if streams:
-                    nest.stream(made, places[OUTPUT], size)
-                elif element.quick:
-                    is_whole = nest.emit(f"icmp eq i64 {size}, {piece}")
-                    nest.if_(is_whole, lambda: nest.move_all(made, places[OUTPUT], piece))
-                    nest.if_(nest.emit(f"xor i1 {is_whole}, true"), lambda: nest.move(made, places[OUTPUT], size))
-                else:
-                    nest.move(made, places[OUTPUT], size)
+            start = nest.emit(f"mul i64 {index}, {piece}")
+            size = nest.call("umin.i64", "i64", nest.emit(f"sub i64 {self._size}, {start}"), str(piece))
+            target = self._piece(element, kept, {}, made, held, start, size)
+            if made:
+                is_whole = nest.emit(f"icmp eq i64 {size}, {piece}")
+                nest.if_(is_whole, lambda: nest.move_all(made, target, piece))
+                nest.if_(nest.emit(f"xor i1 {is_whole}, true"), lambda: nest.move(made, target, size))
             return ()
 
         nest.loop(pieces, body)
+
+    def _piece(
+        self,
+        element: Element,
+        kept: Mapping[str, Place],
+        known: Mapping[str, str],
+        made: Place | None,
+        held: Sequence[Mapping[str, str]],
+        start: str,
+        size: str,
+    ) -> Place:
+        """Compute so many elements from `start` on, where they are `made` first if that is somewhere else. Gives where
+        they belong."""
+        nest = self._nest
+        places = {
+            name: place if place.step == "same" else replace(place, base=nest.at(place, start))
+            for name, place in self.places.items()
+        }
+        row = _Row(nest, size, {**places, **kept} | ({OUTPUT: made} if made else {}), start)
+        if kept:
+            row.each({each.name: each for each in element.kept}, {})
+        if element.quick:
+            row.guessed(element, element.quick, held)
+        else:
+            row.each({OUTPUT: element}, known)
+        return places[OUTPUT]
+
+    def _held_of(self, element: Element, known: Mapping[str, str]) -> list[dict[str, str]]:
+        """What a quick one holds for all pieces, loaded before anything is stored, of which the compiler knows no other
+        place."""
+        return [self._held(each, known) for each in (*element.quick, element)] if element.quick else []
 
     def in_wholes(self, element: Element, ends: Mapping[str, Place]) -> None:
         """The same for a long `element` as the output, WHOLE at a time, and what is left over in the memory of `ends`:
