@@ -27,7 +27,7 @@ from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall, star
 from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
-from app.devices.cpu.llvm.nest import Nest
+from app.devices.cpu.llvm.nest import FETCHED, Access, Nest
 from app.devices.cpu.llvm.nests import PIECE, WHOLE
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.vectors import Registers
@@ -449,6 +449,17 @@ def test_what_goes_past_the_cache_is_computed_in_registers() -> None:
     past = re.findall(r"vmovntps\s+%([yz])mm", made)
     assert sum(64 if each == "z" else 32 for each in past) == nests.STREAMED_PIECE
     assert not re.search(r"vmov\w+\s.*%rsp", made)
+
+
+@pytest.mark.parametrize(("layout", "inputs"), [("packed", 2), ("same", 1), ("strided", 1)])
+def test_what_goes_past_the_cache_is_read_ahead(layout: Access, inputs: int) -> None:
+    """Before it is computed, if its elements lie one after the other: each line once."""
+    element = lower(ask, X + Y, DataType.FLOAT32)
+    source = nests.elements(element, ["X", "Y"], 1, [layout, "packed", "packed"], True)
+    assert source.count("call void @llvm.prefetch") == inputs * nests.STREAMED_PIECE // LINE
+    assert f"i64 {FETCHED}\n" in source
+    assert "prefetch" in assembly_of(source, "x86_64-linux", "x86-64-v3")
+    assert "prefetch" not in nests.elements(element, ["X", "Y"], 1, [layout, "packed", "packed"])
 
 
 def test_a_part_keeps_nothing() -> None:

@@ -19,6 +19,10 @@ OUTPUT = "(output)"
 PIECE = 1 << 10
 """Elements of which something is kept: few enough that it stays in the cache next to the processor."""
 
+FETCHED = 1 << 11
+"""Bytes from what is computed to what is fetched meanwhile, so that a processor that computes for long waits for none.
+Into its first cache some would fetch only by holding up what is loaded: ADD takes a fourth longer on a Zen 4."""
+
 GROUP = ", !llvm.access.group !4"
 PARALLEL, ACCUMULATING, SIDE_BY_SIDE = ", !llvm.loop !0", ", !llvm.loop !1", ", !llvm.loop !7"
 GUESSING = ", !llvm.loop !9"
@@ -196,6 +200,14 @@ class Nest:
         self.if_(is_apart, lambda: self.move_all(source, target, count))
         is_line = self.emit(f"xor i1 {is_apart}, true")
         self.if_(is_line, lambda: self.move_all(source, target, count, f"align {LINE}, !nontemporal !5"))
+
+    def fetch(self, place: Place, index: str, count: int) -> None:
+        """Have so many elements of a packed array brought to the second cache, from FETCHED bytes after one on."""
+        self._declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        first = self.at(place, index)
+        for offset in range(FETCHED, FETCHED + count * bytes_of(place.type), LINE):
+            there = self.emit(f"getelementptr i8, ptr {first}, i64 {offset}")
+            self._lines.append(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 2, i32 1)")
 
     def _number_of(self, place: Place) -> str:
         return self.emit(f"ptrtoint ptr {place.base} to i64")

@@ -75,7 +75,7 @@ def elements(
     def innermost(size: str, places: dict[str, Place]) -> None:
         row = _Row(nest, size, places)
         if streams and made:
-            row.streamed(element, kept, {}, made, lambda: write(row))
+            row.streamed(element, kept, {}, made, inputs, lambda: write(row))
         else:
             write(row)
 
@@ -112,7 +112,7 @@ def rows(
             else:
                 known[together[0].result] = row.reduced(together[0], known)
         if made:
-            row.streamed(final, {}, known, made, lambda: row.each({OUTPUT: final}, known))
+            row.streamed(final, {}, known, made, (), lambda: row.each({OUTPUT: final}, known))
         else:
             row.each({OUTPUT: final}, known)
 
@@ -191,10 +191,12 @@ class _Row:
         kept: Mapping[str, Place],
         known: Mapping[str, str],
         made: Place,
+        fetched: Sequence[str],
         write_short: Callable[[], None],
     ) -> None:
         """The same for `element` as the output, past the cache: so many at a time are first `made` somewhere else,
-        after what it wants `kept` there. What is shorter is written the ordinary way.
+        after what it wants `kept` there. Those inputs are `fetched` that no cache has yet. What is shorter is written
+        the ordinary way.
 
         All pieces but the first and the last one begin where a line of the output does. The last one, and the one
         behind the first, begin within the one before, so that none is shorter: what has a known size is computed in
@@ -212,6 +214,9 @@ class _Row:
             def body(index: str, accumulated: Sequence[str]) -> Sequence[str]:
                 start = nest.call("usub.sat.i64", "i64", nest.emit(f"mul i64 {index}, {piece}"), lacking)
                 start = nest.call("umin.i64", "i64", start, last)
+                for place in (self.places[name] for name in fetched):
+                    if place.step == "packed":
+                        nest.fetch(place, start, piece)
                 nest.stream(made, self._piece(element, kept, known, made, held, start, str(piece)), piece)
                 return ()
 
