@@ -428,7 +428,7 @@ def test_all_but_a_rows_ends_goes_past_the_cache(offset: int) -> None:
     kept = [each for each in lines if not re.search(r"store <16 x i32> .*, align 1$", each)]
     assert len(kept) < len(lines)
     code = COMPILER.function("\n".join(kept))
-    piece = nests.STREAMED_PIECE // 4
+    piece = nests.STREAMED_PIECE
     x = np.ones(5 * piece + 3, np.float32)
     memory = np.zeros(x.nbytes + 2 * LINE, np.uint8)
     start = -memory.ctypes.data % LINE + offset
@@ -447,7 +447,7 @@ def test_what_goes_past_the_cache_is_computed_in_registers() -> None:
     source = nests.elements(element, ["X", "Y"], 1, ["packed"] * 3, True)
     made = assembly_of(source, "x86_64-linux", "x86-64-v4")
     past = re.findall(r"vmovntps\s+%([yz])mm", made)
-    assert sum(64 if each == "z" else 32 for each in past) == nests.STREAMED_PIECE
+    assert sum(64 if each == "z" else 32 for each in past) == 4 * nests.STREAMED_PIECE
     assert not re.search(r"vmov\w+\s.*%rsp", made)
 
 
@@ -456,7 +456,7 @@ def test_what_goes_past_the_cache_is_read_ahead(layout: Access, inputs: int) -> 
     """Before it is computed, if its elements lie one after the other: each line once."""
     element = lower(ask, X + Y, DataType.FLOAT32)
     source = nests.elements(element, ["X", "Y"], 1, [layout, "packed", "packed"], True)
-    assert source.count("call void @llvm.prefetch") == inputs * nests.STREAMED_PIECE // LINE
+    assert source.count("call void @llvm.prefetch") == inputs * 4 * nests.STREAMED_PIECE // LINE
     assert f"i64 {FETCHED}\n" in source
     assert "prefetch" in assembly_of(source, "x86_64-linux", "x86-64-v3")
     assert "prefetch" not in nests.elements(element, ["X", "Y"], 1, [layout, "packed", "packed"])

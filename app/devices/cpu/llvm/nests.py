@@ -31,9 +31,8 @@ __all__ = ["GUESSED", "OUTPUT", "PIECE", "Access", "elements", "rows"]
 WHOLE = 1 << 7
 """Elements of which long formulas are computed a multiple: as many as LLVM takes at a time, at most."""
 
-STREAMED_PIECE = 1 << 9
-"""Bytes of an output that go past the cache together: few enough that a processor does some of it while it computes the
-next."""
+STREAMED_PIECE = 1 << 7
+"""Elements that go past the cache together: few enough that a processor does some of it while it computes the next."""
 
 GUESSED = 1 << 7
 """Elements that are computed again if one of them was computed too quickly."""
@@ -201,7 +200,7 @@ class _Row:
         All pieces but the first and the last one begin where a line of the output does. The last one, and the one
         behind the first, begin within the one before, so that none is shorter: what has a known size is computed in
         registers, without a look at its ends."""
-        nest, piece = self._nest, GUESSED if element.quick else STREAMED_PIECE // bytes_of(element.output)
+        nest, piece = self._nest, STREAMED_PIECE
 
         def write() -> None:
             held = self._held_of(element, known)
