@@ -1,7 +1,7 @@
 """What RNN, LSTM and GRU do on the CPU, as calls of loops that LLVM compiled.
 
 They are in stages: states and biases are made ready, then by turns some inputs are weighted and some steps taken, and
-what is left is stored. Directions take them at the same time.
+what is left is stored. Directions take them at the same time, and so do sequences.
 """
 
 import struct
@@ -35,6 +35,9 @@ from app.programs.dispatchable import Dispatchable
 
 AT_ONCE = 8
 """Inputs that are weighted at once."""
+
+LEAST = 2
+"""Sequences that steps are taken of by one thread: of one alone, weights would be read as long as of two."""
 
 AT_A_TIME = 1 << 26
 """Products that take some 5 ms, after which it is asked whether to go on."""
@@ -87,12 +90,13 @@ class RecurrentCalls:
         self._places = {name: Pointer(0, Of.INPUT, number) for number, name in enumerate(compiled.inputs)}
         self._places |= {name: Pointer(0, Of.OUTPUT, number) for number, name in enumerate(compiled.outputs)}
         names = self._places
+        self._own = _share(self._batch, max(threads // many, 1))
         is_linear = isinstance(operator, Gru) and operator.LinearBeforeReset
         lstm = operator if isinstance(operator, Lstm) else None
         form = CodeForm(
             _kind(operator),
             compiler.vector_floats,
-            self._batch,
+            self._own,
             has_lengths="SequenceLengthsTensor" in names,
             has_sequence="OutputSequenceTensor" in names,
             has_peephole="PeepholeTensor" in names,
@@ -126,7 +130,7 @@ class RecurrentCalls:
         yield [self._beginning(each) for each in many]
         for turn in range(len(self._parts)):
             yield [call for each in many for call in self._weighted(each, turn)]
-            yield [self._stepped(each, turn) for each in many]
+            yield [self._stepped(each, turn, first) for each in many for first in range(0, self._batch, self._own)]
         if self._end:
             yield [self._ending(self._end, each) for each in many]
 
@@ -211,34 +215,37 @@ class RecurrentCalls:
                 self._weighting, WEIGHTING_FIELDS, numbers, pointers, self._rows * self._depth * len(inputs)
             )
 
-    def _stepped(self, direction: int, turn: int) -> Call:
+    def _stepped(self, direction: int, turn: int, first: int) -> Call:
+        """The steps of some sequences from the first one on."""
         memory, part = self._memory[direction], self._part(direction, turn)
         is_backward = self._directions[direction]
+        many = len(self._directions)
+        states, gates = first * self._size, first * self._rows
         numbers = {
             "first": part.stop - 1 if is_backward else part.start,
             "count": len(part),
             "direction": -1 if is_backward else 1,
             "first_projected": part.start,
+            "sequences": self._batch,
             "size": self._size,
             "packed": self._states,
-            "sequence_step": len(self._directions) * self._batch * self._size,
+            "sequence_step": many * self._batch * self._size,
             "threshold": self._threshold,
         }
         pointers = {
             "recurrence": self._tensor("RecurrenceTensor", direction * self._rows * self._size),
             "bias": self._tensor("BiasTensor", (2 * direction + 1) * self._rows) or _own(memory.bias),
             "peephole": self._tensor("PeepholeTensor", direction * 3 * self._size),
-            "projected": _own(memory.projected),
-            "lengths": self._tensor("SequenceLengthsTensor"),
-            "hidden": _own(memory.hidden),
-            "cell": _own(memory.cell),
-            "sums": _own(memory.sums),
-            "reset": _own(memory.reset),
-            "sequence": self._tensor("OutputSequenceTensor", direction * self._batch * self._size),
+            "projected": _own(memory.projected, gates),
+            "lengths": self._tensor("SequenceLengthsTensor", first),
+            "hidden": _own(memory.hidden, first * self._states),
+            "cell": _own(memory.cell, states),
+            "sums": _own(memory.sums, gates),
+            "reset": _own(memory.reset, first * self._states),
+            "sequence": self._tensor("OutputSequenceTensor", direction * self._batch * self._size + states),
         }
-        made = self._call(
-            self._codes[direction], FIELDS, numbers, pointers, self._rows * self._size * self._batch * len(part)
-        )
+        work = self._rows * self._size * self._own * len(part)
+        made = self._call(self._codes[direction], FIELDS, numbers, pointers, work)
         return made._replace(frame=made.frame + array("q", self._attributes[direction]))
 
     def _ending(self, code: Code, direction: int) -> Call:
@@ -259,8 +266,15 @@ class RecurrentCalls:
         return -(-self._size // self._width) * self._width
 
 
-def _own(offset: int) -> Pointer:
-    return Pointer(0, Of.OWN, 0, offset)
+def _own(offset: int, elements: int = 0) -> Pointer:
+    """So many elements behind a place in the calls' own memory."""
+    return Pointer(0, Of.OWN, 0, offset + 4 * elements)
+
+
+def _share(sequences: int, threads: int) -> int:
+    """How many of the sequences each thread takes: all as many."""
+    some = range(min(LEAST, sequences), sequences + 1)
+    return next(own for own in some if sequences % own == 0 and sequences <= own * threads)
 
 
 def _kind(operator: Recurrent) -> Literal["rnn", "lstm", "gru"]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from app.contract.constants import NEWEST, DataType
 from app.devices.cpu import recurrent_calls, runs
 from app.devices.cpu.coordinates import CallKernel
+from app.devices.cpu.device import NumpyDevice
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
@@ -19,6 +21,7 @@ from tests.contract.refusals import check_wording
 from tests.operators import calls
 from tests.operators.arrays import desc_of, laid_out
 from tests.operators.calls import run
+from tests.operators.conftest import compiler
 from tests.operators.descriptors import descriptor, refusals
 
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
@@ -187,6 +190,44 @@ def test_loops_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(recurrent_calls, "AT_ONCE", 2 if turn > 3 else 8)
         dtype = "float16" if turn == 2 else "float32"
         check(rng, dtype, *request(rng, kind, dtype, direction, larger=turn % 3 * 13))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", GATES)
+def test_a_sequence_is_the_same_alone(kind: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, whichever are beside it, and whatever threads take their steps."""
+    monkeypatch.setattr(CallKernel, "dispatch", None)
+    rng = np.random.default_rng(threads)
+    axes = {"InputTensor": 2, "HiddenInitTensor": 2, "CellMemInitTensor": 2, "SequenceLengthsTensor": 3}
+    with ThreadPoolExecutor(4) as helpers:
+        monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, threads, compiler()))
+        for more, direction in enumerate(["FORWARD", "BACKWARD", "BIDIRECTIONAL", "FORWARD"]):
+            document, tensors, functions = request(rng, kind, "float32", direction, larger=19, more=more)
+            wanted = expected(kind, tensors, functions, document)
+
+            def outputs(
+                of: dict[str, Array | None],
+                document: dict[str, Any] = document,
+                wanted: dict[str, Array] = wanted,
+            ) -> dict[str, Array]:
+                given = of["InputTensor"]
+                assert given is not None
+                made = {name: desc_of(each[:, :, : given.shape[2]].astype(np.float32)) for name, each in wanted.items()}
+                return run(document | made, of)
+
+            whole = outputs(tensors)
+            for own in range(whole["OutputSequenceTensor"].shape[2]):
+                one = {
+                    name: each if each is None or name not in axes else np.take(each, [own], axes[name])
+                    for name, each in tensors.items()
+                }
+                for name, array in outputs(one).items():
+                    np.testing.assert_array_equal(array, whole[name][:, :, own : own + 1])
+
+
+def test_threads_have_as_many_sequences_each() -> None:
+    for threads, shares in {1: "12345678", 2: "12325374", 3: "12325274", 4: "12325272"}.items():
+        assert [recurrent_calls._share(each, threads) for each in range(1, 9)] == [*map(int, shares)]
 
 
 @pytest.mark.usefixtures("loops")

@@ -4,7 +4,7 @@ What the filters meet is packed for one position after the other, each as a filt
 zeros to whole vectors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.panels import AXES, OF_AXES, offset_of
@@ -118,12 +118,33 @@ class Products:
             for panel in panels:
                 met = text.let(f"load {vector}, ptr {text.at(panel, term.index)}, align 4")
                 term.next += [text.fused(each, met, next(known)) for each in weight]
-        sums = iter(term.results)
-        for place in places:
-            biases = text.at(frame["bias"], text.mul(str(place), frame.get("bias_of_place", "0")))
-            results = text.at(frame["results"], text.mul(str(place), frame["results_of_place"]))
-            for channel in channels:
-                bias = text.let(f"load float, ptr {text.at(biases, channel)}, align 4")
-                made = text.let(f"fadd float {text.total(next(sums))}, {bias}")
-                result = text.at(results, text.mul(channel, frame["results_of_channel"]))
-                text.do(f"store float {made}, ptr {result}, align 4")
+        self._store(channels, term.results)
+
+    def _store(self, channels: list[str], sums: Sequence[str]) -> None:
+        """The totals of sums, which there are of each place for all channels, with their biases."""
+        at = 0
+        while at < len(sums):
+            count = min(self._text.width, 1 << (len(sums) - at).bit_length() - 1)
+            totals = self._text.totals(sums[at : at + count])
+            run = min(count, len(channels))
+            for start in range(0, count, run):
+                place, channel = divmod(at + start, len(channels))
+                self._store_run(place, channels[channel : channel + run], totals, start)
+            at += count
+
+    def _store_run(self, place: int, channels: list[str], totals: str, start: int) -> None:
+        """Those totals from the `start` on, which are of channels one after the other at a place."""
+        text, frame = self._text, self._frame
+        biases = text.at(frame["bias"], text.mul(str(place), frame.get("bias_of_place", "0")))
+        results = text.at(frame["results"], text.mul(str(place), frame["results_of_place"]))
+        kind, mask = f"<{len(channels)} x float>", ", ".join(f"i32 {start + n}" for n in range(len(channels)))
+        own = text.let(f"shufflevector {text.vector} {totals}, {text.vector} poison, <{len(channels)} x i32> <{mask}>")
+        bias = text.let(f"load {kind}, ptr {text.at(biases, channels[0])}, align 4")
+        made = text.let(f"fadd {kind} {own}, {bias}")
+        if frame["results_of_channel"] == "1":
+            text.do(f"store {kind} {made}, ptr {text.at(results, channels[0])}, align 4")
+            return
+        for number, channel in enumerate(channels):
+            one = text.let(f"extractelement {kind} {made}, i64 {number}")
+            result = text.at(results, text.mul(channel, frame["results_of_channel"]))
+            text.do(f"store float {one}, ptr {result}, align 4")

@@ -14,14 +14,15 @@ from app.devices.cpu.llvm.text import Text
 
 FIELDS = (
     *("recurrence", "bias", "peephole", "projected", "lengths", "hidden", "cell", "sums", "reset", "sequence"),
-    *("first", "count", "direction", "first_projected", "size", "packed", "sequence_step", "threshold"),
+    *("first", "count", "direction", "first_projected", "sequences"),
+    *("size", "packed", "sequence_step", "threshold"),
 )
 """What the frame has, 8 bytes each: ten addresses, then numbers, then the activations' attributes. Of the steps,
 `count` are taken from the `first` on, each `direction` after the other. Of each, `projected` has the weighted input and
-its biases, from those of a step on, the first one there; `bias` are those of the states' weights that are not in it.
-Of each item of the batch `hidden` has `size` elements, followed by zeros to so many as are `packed`, and is as the last
-step left it; `cell` has as many as `size`, `sums` as all gates. `reset` is packed as well. `sequence` is where the
-first step's output goes, and the next one's so far behind. The `threshold` is a float32."""
+its biases, from those of a step on, the first one there, of so many `sequences`; `bias` are those of the states'
+weights that are not in it. Of each item of the batch `hidden` has `size` elements, followed by zeros to so many as are
+`packed`, and is as the last step left it; `cell` has as many as `size`, `sums` as all gates. `reset` is packed as well.
+`sequence` is where the first step's output goes, and the next one's so far behind. The `threshold` is a float32."""
 
 
 BEGIN_FIELDS = (
@@ -50,6 +51,7 @@ class CodeForm:
     width: int
     """Of vectors."""
     batch: int
+    """Sequences that it takes the steps of."""
     has_lengths: bool
     has_sequence: bool
     has_peephole: bool = False
@@ -158,7 +160,7 @@ class _Network:
         self._activations = activations
         self._size = frame["size"]
         of_place = text.mul(self._size, str(form.gates))
-        before = text.mul(text.mul(text.sub(step, frame["first_projected"]), str(form.batch)), of_place)
+        before = text.mul(text.mul(text.sub(step, frame["first_projected"]), frame["sequences"]), of_place)
         self._frame = frame | {
             "projected": text.at(frame["projected"], before),
             "results_of_place": of_place,

@@ -89,6 +89,37 @@ class Text:
         self._declarations.add(f"declare float @{name}(float, {v})")
         return self.let(f"call reassoc float @{name}(float -0.0, {v} {value})")
 
+    def totals(self, vectors: Sequence[str]) -> str:
+        """A vector that begins with the sum of the elements of each, of which there are a power of two, at most as many
+        as a vector has elements. From two vectors one is made that has half of the sums of both, until there is one.
+        Elements are added in the same order however many vectors there are."""
+        made = list(vectors)
+        for bit in (1 << place for place in range(self.width.bit_length() - 1)):
+            if len(made) > 1:
+                made = [self._merged(*two, bit) for two in zip(made[::2], made[1::2], strict=True)]
+            else:
+                distance = 3 - bit if len(vectors) == 1 and bit < 4 else bit
+                made = [self._sum(made[0], "poison", [each ^ distance for each in range(self.width)], made[0])]
+        return made[0]
+
+    def _merged(self, a: str, b: str, bit: int) -> str:
+        """Elements of `a` and of `b` by turns, so many each, to which those are added that follow them there. The first
+        time they are taken as processors do, of which one instruction interleaves neighbours."""
+        every = range(self.width)
+        if bit == 1:
+            taken, distance = [each // 4 * 4 + each % 4 // 2 + self.width * (each % 2) for each in every], 2
+        else:
+            taken, distance = [(each & ~bit) + self.width * bool(each & bit) for each in every], bit
+        return self._sum(a, b, [each + distance for each in taken], self._shuffled(a, b, taken))
+
+    def _sum(self, a: str, b: str, taken: Sequence[int], other: str) -> str:
+        """The elements that are `taken` from both, and a vector, added."""
+        return self.let(f"fadd {self.vector} {other}, {self._shuffled(a, b, taken)}")
+
+    def _shuffled(self, a: str, b: str, taken: Sequence[int]) -> str:
+        mask = ", ".join(f"i32 {each}" for each in taken)
+        return self.let(f"shufflevector {self.vector} {a}, {self.vector} {b}, <{len(taken)} x i32> <{mask}>")
+
     def spread(self, value: str, type_: str = "float") -> str:
         """A vector of the same in all elements."""
         vector = f"<{self.width} x {type_}>"
