@@ -21,8 +21,12 @@ from app.operators.compiled import CompiledOperator
 from app.operators.recurrent.steps import Recurrent
 from app.programs.dispatchable import Dispatchable
 
-MOST_SEQUENCES = 8
-"""Of more than these, weights are multiplied sooner by BLAS."""
+FEW, MANY = 16, 256
+"""Of more than few sequences, weights that no cache keeps from some sequences to the next ones are multiplied sooner by
+BLAS. Of many there would be many calls."""
+
+KEPT = 1 << 22
+"""Bytes of a state's weights from which caches do not keep them."""
 
 INLINE = 1 << 23
 """Products that are done in less than a millisecond."""
@@ -34,7 +38,10 @@ MOST_OWN = 16 << 20
 def recurrent_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> "RecurrentKernel | None":
     """For the operator, if it is one that the loop is for."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
-    if not isinstance(operator, Recurrent) or operator.InputTensor.Sizes[2] > MOST_SEQUENCES:
+    if not isinstance(operator, Recurrent):
+        return None
+    sequences, weights = operator.InputTensor.Sizes[2], 4 * math.prod(operator.RecurrenceTensor.Sizes[2:])
+    if sequences > (FEW if weights >= KEPT else MANY):
         return None
     each = len(operator.activations)
     lowered = [lowered_activation(fused, f"f{place % each}") for place, fused in enumerate(operator.ActivationDescs)]

@@ -7,6 +7,7 @@ what is left is stored. Directions take them at the same time, and so do sequenc
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
@@ -36,8 +37,9 @@ from app.programs.dispatchable import Dispatchable
 AT_ONCE = 8
 """Inputs that are weighted at once."""
 
-LEAST = 2
-"""Sequences that steps are taken of by one thread: of one alone, weights would be read as long as of two."""
+LEAST, MOST = 2, 8
+"""Sequences that steps are taken of together: of one alone, weights would be read as long as of two, and registers have
+the sums of so many."""
 
 AT_A_TIME = 1 << 26
 """Products that take some 5 ms, after which it is asked whether to go on."""
@@ -90,13 +92,14 @@ class RecurrentCalls:
         self._places = {name: Pointer(0, Of.INPUT, number) for number, name in enumerate(compiled.inputs)}
         self._places |= {name: Pointer(0, Of.OUTPUT, number) for number, name in enumerate(compiled.outputs)}
         names = self._places
-        self._own = _share(self._batch, max(threads // many, 1))
+        shares = max(-(-self._batch // MOST), min(threads // many, self._batch // LEAST), 1)
+        self._shares = [*parts(range(self._batch), shares)]
         is_linear = isinstance(operator, Gru) and operator.LinearBeforeReset
         lstm = operator if isinstance(operator, Lstm) else None
         form = CodeForm(
             _kind(operator),
             compiler.vector_floats,
-            self._own,
+            0,
             has_lengths="SequenceLengthsTensor" in names,
             has_sequence="OutputSequenceTensor" in names,
             has_peephole="PeepholeTensor" in names,
@@ -109,7 +112,11 @@ class RecurrentCalls:
         """So many of the states' biases are added with those of the input."""
         each = len(operator.activations)
         some = [tuple(activations[start : start + each]) for start in range(0, len(activations), each)]
-        self._codes = [Code(compiler, _source(form, own)) for own in some]
+        self._codes = [
+            {count: Code(compiler, _source(replace(form, batch=count), own)) for count in {*map(len, self._shares)}}
+            for own in some
+        ]
+        """Of each direction, by how many sequences it is for."""
         self._attributes = [[number for own in part for number in own.attributes] for part in some]
         self._width = width = compiler.vector_floats
         self._work = rows * (self._depth + self._size) * self._batch
@@ -130,7 +137,7 @@ class RecurrentCalls:
         yield [self._beginning(each) for each in many]
         for turn in range(len(self._parts)):
             yield [call for each in many for call in self._weighted(each, turn)]
-            yield [self._stepped(each, turn, first) for each in many for first in range(0, self._batch, self._own)]
+            yield [self._stepped(each, turn, own) for each in many for own in self._shares]
         if self._end:
             yield [self._ending(self._end, each) for each in many]
 
@@ -215,12 +222,12 @@ class RecurrentCalls:
                 self._weighting, WEIGHTING_FIELDS, numbers, pointers, self._rows * self._depth * len(inputs)
             )
 
-    def _stepped(self, direction: int, turn: int, first: int) -> Call:
-        """The steps of some sequences from the first one on."""
+    def _stepped(self, direction: int, turn: int, own: range) -> Call:
+        """The steps of some sequences."""
         memory, part = self._memory[direction], self._part(direction, turn)
         is_backward = self._directions[direction]
         many = len(self._directions)
-        states, gates = first * self._size, first * self._rows
+        states, packed, gates = (own.start * each for each in (self._size, self._states, self._rows))
         numbers = {
             "first": part.stop - 1 if is_backward else part.start,
             "count": len(part),
@@ -237,15 +244,15 @@ class RecurrentCalls:
             "bias": self._tensor("BiasTensor", (2 * direction + 1) * self._rows) or _own(memory.bias),
             "peephole": self._tensor("PeepholeTensor", direction * 3 * self._size),
             "projected": _own(memory.projected, gates),
-            "lengths": self._tensor("SequenceLengthsTensor", first),
-            "hidden": _own(memory.hidden, first * self._states),
+            "lengths": self._tensor("SequenceLengthsTensor", own.start),
+            "hidden": _own(memory.hidden, packed),
             "cell": _own(memory.cell, states),
             "sums": _own(memory.sums, gates),
-            "reset": _own(memory.reset, first * self._states),
+            "reset": _own(memory.reset, packed),
             "sequence": self._tensor("OutputSequenceTensor", direction * self._batch * self._size + states),
         }
-        work = self._rows * self._size * self._own * len(part)
-        made = self._call(self._codes[direction], FIELDS, numbers, pointers, work)
+        work = self._rows * self._size * len(own) * len(part)
+        made = self._call(self._codes[direction][len(own)], FIELDS, numbers, pointers, work)
         return made._replace(frame=made.frame + array("q", self._attributes[direction]))
 
     def _ending(self, code: Code, direction: int) -> Call:
@@ -269,12 +276,6 @@ class RecurrentCalls:
 def _own(offset: int, elements: int = 0) -> Pointer:
     """So many elements behind a place in the calls' own memory."""
     return Pointer(0, Of.OWN, 0, offset + 4 * elements)
-
-
-def _share(sequences: int, threads: int) -> int:
-    """How many of the sequences each thread takes: all as many."""
-    some = range(min(LEAST, sequences), sequences + 1)
-    return next(own for own in some if sequences % own == 0 and sequences <= own * threads)
 
 
 def _kind(operator: Recurrent) -> Literal["rnn", "lstm", "gru"]:

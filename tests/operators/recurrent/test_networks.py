@@ -12,6 +12,8 @@ from app.contract.constants import NEWEST, DataType
 from app.devices.cpu import recurrent_calls, runs
 from app.devices.cpu.coordinates import CallKernel
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.recurrent import recurrent_kernel
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
@@ -192,7 +194,7 @@ def test_loops_are_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check(rng, dtype, *request(rng, kind, dtype, direction, larger=turn % 3 * 13))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("kind", GATES)
 def test_a_sequence_is_the_same_alone(kind: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, whichever are beside it, and whatever threads take their steps."""
@@ -201,7 +203,7 @@ def test_a_sequence_is_the_same_alone(kind: str, threads: int, monkeypatch: pyte
     axes = {"InputTensor": 2, "HiddenInitTensor": 2, "CellMemInitTensor": 2, "SequenceLengthsTensor": 3}
     with ThreadPoolExecutor(4) as helpers:
         monkeypatch.setattr(calls, "DEVICE", NumpyDevice(helpers, threads, compiler()))
-        for more, direction in enumerate(["FORWARD", "BACKWARD", "BIDIRECTIONAL", "FORWARD"]):
+        for more, direction in (0, "FORWARD"), (2, "BACKWARD"), (7, "BIDIRECTIONAL"), (20, "FORWARD"):
             document, tensors, functions = request(rng, kind, "float32", direction, larger=19, more=more)
             wanted = expected(kind, tensors, functions, document)
 
@@ -225,9 +227,19 @@ def test_a_sequence_is_the_same_alone(kind: str, threads: int, monkeypatch: pyte
                     np.testing.assert_array_equal(array, whole[name][:, :, own : own + 1])
 
 
-def test_threads_have_as_many_sequences_each() -> None:
-    for threads, shares in {1: "12345678", 2: "12325374", 3: "12325274", 4: "12325272"}.items():
-        assert [recurrent_calls._share(each, threads) for each in range(1, 9)] == [*map(int, shares)]
+@pytest.mark.parametrize(
+    ("sequences", "hidden", "loops"),
+    [(16, 1024, True), (17, 1024, False), (17, 1023, True), (256, 1, True), (257, 1, False)],
+)
+def test_weights_that_no_cache_keeps_are_multiplied_by_blas_and_those_of_many(
+    sequences: int, hidden: int, loops: bool
+) -> None:
+    sizes = {"InputTensor": [1, 1, sequences, 4], "WeightTensor": [1, 1, hidden, 4]}
+    sizes |= {"RecurrenceTensor": [1, 1, hidden, hidden], "OutputSingleTensor": [1, 1, sequences, hidden]}
+    document = {"Type": "RNN", "Direction": "FORWARD", "ActivationDescs": [FUNCTIONS["tanh"][0]]}
+    tensors = {name: {"DataType": "FLOAT32", "Sizes": each} for name, each in sizes.items()}
+    operator = calls.compiled(document | tensors)
+    assert (recurrent_kernel(operator, compiler(), Team(compiler(), 1)) is not None) is loops
 
 
 @pytest.mark.usefixtures("loops")
