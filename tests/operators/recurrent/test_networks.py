@@ -231,9 +231,7 @@ def test_a_sequence_is_the_same_alone(kind: str, threads: int, monkeypatch: pyte
     ("sequences", "hidden", "loops"),
     [(16, 1024, True), (17, 1024, False), (17, 1023, True), (256, 1, True), (257, 1, False)],
 )
-def test_weights_that_no_cache_keeps_are_multiplied_by_blas_and_those_of_many(
-    sequences: int, hidden: int, loops: bool
-) -> None:
+def test_what_blas_multiplies(sequences: int, hidden: int, loops: bool) -> None:
     sizes = {"InputTensor": [1, 1, sequences, 4], "WeightTensor": [1, 1, hidden, 4]}
     sizes |= {"RecurrenceTensor": [1, 1, hidden, hidden], "OutputSingleTensor": [1, 1, sequences, hidden]}
     document = {"Type": "RNN", "Direction": "FORWARD", "ActivationDescs": [FUNCTIONS["tanh"][0]]}
