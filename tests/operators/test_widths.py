@@ -97,9 +97,11 @@ def test_networks(kind: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["MAX_POOLING2", "AVERAGE_POOLING1"])
-def test_windows(device: NumpyDevice, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    test_pool_loops.test_windows_are_those_by_coordinates(device, seed, kind, monkeypatch)
+@pytest.mark.parametrize(
+    ("kind", "type_"), [("AVERAGE_POOLING1", "FLOAT32"), *(("MAX_POOLING2", each) for each in test_pool_loops.TYPES)]
+)
+def test_windows(device: NumpyDevice, seed: int, kind: str, type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_pool_loops.test_windows_are_those_by_coordinates(device, seed, kind, type_, monkeypatch)
 
 
 def test_few_places_are_known() -> None:

@@ -1,4 +1,4 @@
-"""MAX_POOLING and AVERAGE_POOLING of float32 on the CPU, by loops that LLVM compiled: along rows of positions."""
+"""MAX_POOLING, and AVERAGE_POOLING of float32, on the CPU, by loops that LLVM compiled: along rows of positions."""
 
 import math
 from array import array
@@ -15,17 +15,18 @@ from app.devices.cpu.llvm import pools
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
+from app.memory.arrays import numpy_type
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
 from app.programs.dispatchable import Dispatchable
 
-MOST_TAPS = 64
-"""Elements of a window: larger ones are gone along rather than rows of positions, as those of a whole picture."""
+LEAST_ROW, LEAST_OF_LARGE = 4, 8
+"""Positions of a row: of fewer, most of a vector would be nothing. For windows of more than SMALL elements, which are
+gone along as quickly then, there must be more."""
 
-LEAST_ROW = 4
-"""Positions of a row: of fewer, most of a vector would be nothing."""
+SMALL = 64
 
 WORK = 4
 """Of an element of a window: to see whether a vector is inside takes longer than to take it."""
@@ -45,13 +46,15 @@ def pool_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> "Pool
     if len(compiled.outputs) != 1:
         return None
     x, output = operator.InputTensor, compiled.outputs["OutputTensor"]
-    if not all(each.is_packed and each.DataType is DataType.FLOAT32 for each in (x, output)):
+    is_average = isinstance(operator, AveragePooling | AveragePooling1)
+    if not (x.is_packed and output.is_packed) or (is_average and x.DataType is not DataType.FLOAT32):
         return None
     sizes, positions = x.Sizes[2:], output.Sizes[2:]
     space = Space.of(
         Windows(sizes, positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
     )
-    if space.taps > MOST_TAPS or space.positions[2] < LEAST_ROW or space.farthest >= FARTHEST:
+    least_row = LEAST_ROW if space.taps <= SMALL else LEAST_OF_LARGE
+    if space.positions[2] < least_row or space.farthest >= FARTHEST:
         return None
     counts = None
     if isinstance(operator, AveragePooling | AveragePooling1):
@@ -86,7 +89,8 @@ class PoolKernel(CallsKernel):
         stride = space.strides[2]
         width = compiler.vector_floats
         together = min(-(-space.positions[2] // width), TOGETHER)
-        code = Code(compiler, _source(width, stride if stride <= 2 else 0, together, counts is not None))
+        type_ = numpy_type(compiled.outputs["OutputTensor"].DataType).name
+        code = Code(compiler, _source(width, stride if stride <= 2 else 0, together, type_, counts is not None))
         table = 0 if counts is None else counts.ctypes.data
         work = WORK * space.places * (space.taps + 1)
         numbers = [space.elements, space.places, *space.sizes, *space.extents, *space.positions]
@@ -100,5 +104,5 @@ class PoolKernel(CallsKernel):
 
 
 @lru_cache(32)
-def _source(width: int, stride: int, together: int, is_average: bool) -> str:
-    return pools.source(width, stride, together, is_average=is_average)
+def _source(width: int, stride: int, together: int, type_: str, is_average: bool) -> str:
+    return pools.source(width, stride, together, type_, is_average=is_average)

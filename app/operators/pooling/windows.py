@@ -149,9 +149,12 @@ def _span(base: Value, size: Value, window: Value, dilation: Value | None) -> Ov
     if dilation is None:
         begin = maximum(base, 0)
         return Overlap(begin, Constant(INT64, 1), maximum(minimum(base + window, size) - begin, 0))
-    first = quotient(maximum(-base, 0) + (dilation - 1), dilation)
-    end = quotient(maximum(size - base, 0) + (dilation - 1), dilation)
-    return Overlap(base + first * dilation, dilation, maximum(minimum(end, window) - first, 0))
+    # The numerators are the same for all windows that are inside, as the loops of a CPU want them: a quotient is looked
+    # at again wherever its numerator is another.
+    before, after = (maximum(each, 0) for each in (-base, size - base))
+    first = quotient(before + (dilation - 1), dilation)
+    end = quotient(minimum(after, window * dilation) + (dilation - 1), dilation)
+    return Overlap(base + first * dilation, dilation, maximum(end - first, 0))
 
 
 def element_of(x: Operand, leading: Sequence[Value], spans: Sequence[Overlap]) -> Callable[..., Value]:

@@ -1,5 +1,7 @@
 """MAX_POOLING and AVERAGE_POOLING by loops along rows: the bits of its formula by coordinates, which is the judge."""
 
+import math
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -8,16 +10,21 @@ import numpy as np
 import pytest
 
 from app.contract.constants import NEWEST
+from app.contract.validation import validate
 from app.devices.cpu import alone
 from app.devices.cpu import device as cpu_device
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm import coordinate_loops
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.pools import LEAST_ROW, PoolKernel
+from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.pools import LEAST_OF_LARGE, LEAST_ROW, SMALL, PoolKernel
 from app.devices.device import Cancelled, Kernel
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
+
+HELPERS = ThreadPoolExecutor(1)
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +34,23 @@ def device() -> Iterator[NumpyDevice]:
 
 
 def computed(kernel: Kernel, x: Array, sizes: list[int]) -> Array:
-    made = np.full(sizes, 7, np.float32)
+    made = np.full(sizes, 7, x.dtype)
     kernel.dispatch([memoryview(x.tobytes())], [made.reshape(-1).view(np.uint8).data], lambda: False)
     return made
 
 
-def windows_of(rng: np.random.Generator) -> tuple[list[int], list[int], dict[str, list[int]]]:
+def windows_of(rng: np.random.Generator, largest: int = 4) -> tuple[list[int], list[int], dict[str, list[int]]]:
     """Sizes of a tensor with long rows, those of the output, and attributes."""
     while True:
         rank = int(rng.integers(2, 4))
         members = {
             name: [int(each) for each in rng.integers(least, most + 1, rank)]
             for name, least, most in (
-                *(("Strides", 1, 3), ("WindowSize", 1, 4), ("Dilations", 1, 3)),
+                *(("Strides", 1, 3), ("WindowSize", 1, largest), ("Dilations", 1, 3)),
                 *(("StartPadding", 0, 5), ("EndPadding", 0, 5)),
             )
         }
-        spatial = [*(int(each) for each in rng.integers(1, 9, rank - 1)), int(rng.integers(10, 150))]
+        spatial = [*(int(each) for each in rng.integers(1, 5 + largest, rank - 1)), int(rng.integers(10, 150))]
         pooled = [
             (size + start + end - 1 - (window - 1) * dilation) // stride + 1
             for size, start, end, window, dilation, stride in zip(
@@ -52,27 +59,45 @@ def windows_of(rng: np.random.Generator) -> tuple[list[int], list[int], dict[str
                 strict=True,
             )
         ]
-        if min(pooled) > 0 and pooled[-1] >= LEAST_ROW:
+        least = LEAST_ROW if math.prod(members["WindowSize"]) <= SMALL else LEAST_OF_LARGE
+        if min(pooled) > 0 and pooled[-1] >= least:
             leading = [int(each) for each in rng.integers(1, 9, 2)]
             return [*leading, *spatial], [*leading, *pooled], members
 
 
-@pytest.mark.parametrize("kind", ["MAX_POOLING2", "AVERAGE_POOLING1"])
-@pytest.mark.parametrize("seed", range(24))
+TYPES = ["FLOAT32", "FLOAT16", "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"]
+
+
+def elements(rng: np.random.Generator, sizes: list[int], type_: str) -> Array:
+    """Of floats NaN, infinities and both zeros as well, of integers the first and the last."""
+    dtype = np.dtype(type_.lower())
+    if dtype.kind == "f":
+        x = rng.standard_normal(sizes).astype(dtype)
+        x[rng.random(sizes) < 0.2] = rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], dtype))
+        return x
+    limits = np.iinfo(dtype.name)
+    x = rng.integers(limits.min, limits.max, sizes, dtype, endpoint=True)
+    x[rng.random(sizes) < 0.2] = rng.choice(np.array([limits.min, limits.max], dtype))
+    return x
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_"), [("AVERAGE_POOLING1", "FLOAT32"), *(("MAX_POOLING2", each) for each in TYPES)]
+)
+@pytest.mark.parametrize("seed", range(8))
 def test_windows_are_those_by_coordinates(
-    device: NumpyDevice, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch
+    device: NumpyDevice, seed: int, kind: str, type_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of NaN, infinities and both zeros as well, beside the tensor and in pieces."""
+    """Beside the tensor and in pieces, and large ones."""
     rng = np.random.default_rng(seed)
-    sizes, pooled, members = windows_of(rng)
-    x = rng.standard_normal(sizes).astype(np.float32)
-    x[rng.random(sizes) < 0.2] = rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], np.float32))
+    sizes, pooled, members = windows_of(rng, 10 if seed % 4 == 0 else 4)
+    x = elements(rng, sizes, type_)
     if seed % 2:
         monkeypatch.setattr(alone, "MOST_OF_A_CALL", 1 << 8)
     document: dict[str, Any] = {
         "Type": kind,
-        "InputTensor": {"DataType": "FLOAT32", "Sizes": sizes},
-        "OutputTensor": {"DataType": "FLOAT32", "Sizes": pooled},
+        "InputTensor": {"DataType": type_, "Sizes": sizes},
+        "OutputTensor": {"DataType": type_, "Sizes": pooled},
         **members,
     }
     if kind != "MAX_POOLING2":
@@ -88,6 +113,42 @@ def test_windows_are_those_by_coordinates(
     right = computed(judge, x, pooled)
     np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
     there = ~np.isnan(right)
-    np.testing.assert_array_equal(made[there].view(np.uint32), right[there].view(np.uint32))
+    assert made[there].tobytes() == right[there].tobytes()
     with pytest.raises(Cancelled):
         kernel.dispatch([memoryview(x.tobytes())], [memoryview(bytearray(made.nbytes))], lambda: True)
+
+
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+def test_windows_inside_are_taken_without_a_look_at_their_ends(dilation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By coordinates, too: of a dilated window's elements those that are inside are found by dividing, and where that
+    comes out otherwise for each window, each is computed by itself."""
+    runs = np.zeros(1, np.int64)
+    counting = (
+        f"%run.place = inttoptr i64 {runs.ctypes.data} to ptr\n%run.before = load i64, ptr %run.place\n"
+        "%run.after = add i64 %run.before, 1\nstore i64 %run.after, ptr %run.place"
+    )
+
+    def code(compiler: Compiler, source: str) -> Code:
+        lines = []
+        for number, line in enumerate(source.splitlines()):
+            lines.append(line)
+            if re.match(r"%n\d+ = ", line):  # how long a run is
+                lines.append(counting.replace("%run", f"%run{number}"))
+        return Code(compiler, "\n".join(lines))
+
+    monkeypatch.setattr(coordinate_loops, "Code", code)
+    monkeypatch.setattr(cpu_device, "pool_kernel", lambda *_: None)
+    document = {
+        "Type": "MAX_POOLING2",
+        "InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 1000]},
+        "Strides": [1, 1],
+        "WindowSize": [1, 3],
+        "Dilations": [1, dilation],
+        "StartPadding": [0, dilation],
+        "EndPadding": [0, dilation],
+    }
+    operator = compile_operator(validate(OPERATORS["DML_OPERATOR_MAX_POOLING2"], document), NEWEST)
+    kernel = NumpyDevice(HELPERS, 1, Compiler())._kernel(operator, None, 1)
+    x = np.arange(1000, dtype=np.float32)
+    np.testing.assert_array_equal(computed(kernel, x, [1000]), np.where(x + dilation < 1000, x + dilation, x))
+    assert runs[0] < 100

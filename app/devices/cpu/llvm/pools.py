@@ -4,7 +4,10 @@ in registers."""
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from app.devices.cpu.llvm.text import Text
+from app.devices.cpu.llvm.types import bytes_of, llvm_type
 
 AXES = ("z", "y", "x")
 
@@ -22,22 +25,31 @@ _LEAST = "0xFFF0000000000000"
 """-inf"""
 
 
-def source(width: int, stride: int, together: int, *, is_average: bool) -> str:
+def source(width: int, stride: int, together: int, type_: str, *, is_average: bool) -> str:
     """The module whose function `kernel` takes a frame. `stride` is that along x, 1 or 2, or 0 where the frame tells.
-    So many vectors are made `together`, which hides what each takes."""
-    pools = _Pools(Text(width), stride, together, is_average)
+    So many vectors are made `together`, which hides what each takes. Elements are of the `type_`, by NumPy name; those
+    of averages are float32."""
+    pools = _Pools(Text(width), stride, together, np.dtype(type_), is_average)
     pools.write()
     return pools.text.module()
 
 
 class _Pools:
-    def __init__(self, text: Text, stride: int, together: int, is_average: bool) -> None:
+    def __init__(self, text: Text, stride: int, together: int, type_: "np.dtype[np.generic]", is_average: bool) -> None:
         self.text = text
         self._frame = text.frame(FIELDS, 3)
         self._stride, self._together = stride, together
         self._is_average = is_average
-        self._kind = f"<{text.width} x {'double' if is_average else 'float'}>"
-        self._least = f"<{', '.join([f'float {_LEAST}'] * text.width)}>"
+        self._type, self._is_float, self._sign = llvm_type(type_.name), type_.kind == "f", type_.kind.replace("i", "s")
+        self._vector = f"<{text.width} x {self._type}>"
+        one = "double" if is_average else "float" if self._is_float else self._type
+        self._kind = f"<{text.width} x {one}>"
+        """Of totals, and of maxima."""
+        least = _LEAST if self._is_float else str(np.iinfo(type_.name).min)
+        self._nothing, self._least = (
+            "zeroinitializer" if is_average else f"<{', '.join([f'{each} {least}'] * text.width)}>"
+            for each in (self._type, one)
+        )
 
     def write(self) -> None:
         """All channels."""
@@ -53,8 +65,8 @@ class _Pools:
             text.loop("0", frame["positions_x"], str(text.width * self._together)) as x,
         ):
             for total in totals:
-                text.do(f"store {self._kind} {'zeroinitializer' if self._is_average else self._least}, ptr {total}")
-            elements = text.at(frame["elements"], text.mul(channel.index, frame["channel_size"]))
+                text.do(f"store {self._kind} {self._least}, ptr {total}")
+            elements = text.at(frame["elements"], text.mul(channel.index, frame["channel_size"]), self._type)
             # The last vector of a row ends where the row does, over what is made already: it is a whole one.
             last = text.call("i64", "llvm.smax.i64", f"i64 {text.sub(frame['positions_x'], str(text.width))}, i64 0")
             positions = [text.least(text.add(x.index, str(text.width * each)), last) for each in range(self._together)]
@@ -62,7 +74,7 @@ class _Pools:
                 row = text.mul(text.add(text.mul(in_z, frame["size_y"]), in_y), frame["size_x"])
                 with text.loop("0", frame["extent_x"], "1") as k:
                     for total, position in zip(totals, positions, strict=True):
-                        self._add(total, text.at(elements, row), self._coordinate("x", position, k.index))
+                        self._add(total, text.at(elements, row, self._type), self._coordinate("x", position, k.index))
             rows = text.add(text.mul(z.index, frame["positions_y"]), y.index)
             place = text.add(text.mul(channel.index, frame["size"]), text.mul(rows, frame["positions_x"]))
             for total, position in zip(totals, positions, strict=True):
@@ -70,8 +82,11 @@ class _Pools:
                     made = text.let(f"load {self._kind}, ptr {total}")
                     if self._is_average:
                         made = self._averages(made, list(zip(counts, (z.index, y.index, position), strict=True)))
+                    elif self._vector != self._kind:
+                        made = text.let(f"fptrunc {self._kind} {made} to {self._vector}")
                     there = text.below(text.lanes(position), frame["positions_x"])
-                    text.store(made, text.at(frame["results"], text.add(place, position)), there)
+                    result = text.at(frame["results"], text.add(place, position), self._type)
+                    text.store(made, result, there, self._type)
 
     def _coordinate(self, axis: str, position: str, element: str) -> str:
         """That of a window's element in the tensor, or beside it."""
@@ -99,32 +114,32 @@ class _Pools:
         reach = text.sub(size, str(self._stride * (text.width - 1)))  # where a whole one begins at most
         is_inside = text.let(f"icmp ult i64 {first}, {text.call('i64', 'llvm.smax.i64', f'i64 {reach}, i64 0')}")
         with text.when(is_inside):
-            self._take(
-                total,
-                self._packed(lambda begin: text.let(f"load {text.vector}, ptr {text.at(row, begin)}, align 4"), first),
-            )
+            self._take(total, self._packed(lambda begin: self._all(row, begin), first))
         with text.when(text.let(f"xor i1 {is_inside}, true")):
             self._take(total, self._packed(lambda begin: self._some(row, begin), first))
 
     def _take(self, total: str, met: str) -> None:
         text = self.text
         before = text.let(f"load {self._kind}, ptr {total}")
+        if self._kind != self._vector:
+            met = text.let(f"fpext {self._vector} {met} to {self._kind}")
         if self._is_average:
-            wide = text.let(f"fpext {text.vector} {met} to {self._kind}")
-            made = text.let(f"fadd {self._kind} {before}, {wide}")
+            made = text.let(f"fadd {self._kind} {before}, {met}")
         else:
-            made = text.call(self._kind, f"llvm.maximum.v{text.width}f32", f"{self._kind} {before}, {self._kind} {met}")
+            name = f"maximum.v{text.width}f32" if self._is_float else f"{self._sign}max.v{text.width}{self._type}"
+            made = text.call(self._kind, f"llvm.{name}", f"{self._kind} {before}, {self._kind} {met}")
         text.do(f"store {self._kind} {made}, ptr {total}")
 
-    @property
-    def _nothing(self) -> str:
-        return "zeroinitializer" if self._is_average else self._least
+    def _all(self, row: str, begin: str) -> str:
+        """A vector that is in the row."""
+        place = self.text.at(row, begin, self._type)
+        return self.text.let(f"load {self._vector}, ptr {place}, align {bytes_of(self._type)}")
 
     def _some(self, row: str, begin: str) -> str:
         """What of a vector is in the row."""
         text = self.text
         mask = text.below(text.lanes(begin), self._frame["size_x"])
-        return text.load(text.at(row, begin), mask, self._nothing)
+        return text.load(text.at(row, begin, self._type), mask, self._nothing, self._type)
 
     def _packed(self, vector: Callable[[str], str], first: str) -> str:
         """Elements of a vector, or every other one of two, of which each is read where it begins; the second one, from
@@ -136,16 +151,16 @@ class _Pools:
         high = vector(text.add(first, str(text.width - 1)))
         lanes = [*range(0, text.width, 2), *range(text.width + 1, 2 * text.width, 2)]
         order = ", ".join(f"i32 {lane}" for lane in lanes)
-        return text.let(f"shufflevector {text.vector} {low}, {text.vector} {high}, <{text.width} x i32> <{order}>")
+        return text.let(f"shufflevector {self._vector} {low}, {self._vector} {high}, <{text.width} x i32> <{order}>")
 
     def _spaced(self, row: str, first: str) -> str:
         text, frame = self.text, self._frame
         lanes = text.let(f"mul <{text.width} x i64> {text.steps()}, {text.spread(frame['stride_x'], 'i64')}")
         lanes = text.let(f"add <{text.width} x i64> {lanes}, {text.spread(first, 'i64')}")
         inside = text.let(f"icmp ult <{text.width} x i64> {lanes}, {text.spread(frame['size_x'], 'i64')}")
-        places = text.let(f"getelementptr float, ptr {row}, <{text.width} x i64> {lanes}")
-        found = text.gather(places, inside)
-        return text.let(f"select <{text.width} x i1> {inside}, {text.vector} {found}, {text.vector} {self._nothing}")
+        places = text.let(f"getelementptr {self._type}, ptr {row}, <{text.width} x i64> {lanes}")
+        found = text.gather(places, inside, self._type)
+        return text.let(f"select <{text.width} x i1> {inside}, {self._vector} {found}, {self._vector} {self._nothing}")
 
     def _averages(self, totals: str, counts: list[tuple[str, str]]) -> str:
         """The `totals` divided, as floats."""

@@ -301,13 +301,15 @@ class RunAlong:
         sign = self._emit(f"ashr i64 {line.start}, 63")
         distance = self._emit(f"xor i64 {line.start}, {sign}")
         towards = self._emit(f"xor i64 {sign}, {line.slope}")  # negative if it is so
+        ends = self._emit(f"icmp slt i64 {towards}, 0")
         size = line.slope.lstrip("-")
         if not size.isdecimal():
+            moves = self._emit(f"icmp ne i64 {line.slope}, 0")  # as what is kept inside does not while it is beside
+            ends = self._emit(f"and i1 {ends}, {moves}")
             with self._writer.within(self.scope):
                 other = self._writer.intrinsic("smax.i64", "i64", self._minus("0", line.slope), "1")
                 size = self._writer.intrinsic("smax.i64", "i64", line.slope, other)
         steps = self._emit(f"add i64 {self._emit(f'udiv i64 {distance}, {size}')}, 1")
-        ends = self._emit(f"icmp slt i64 {towards}, 0")
         self._steps.append(self._emit(f"select i1 {ends}, i64 {steps}, i64 {LONGEST}"))
 
     def _is_small(self, number: str, bound: int) -> None:

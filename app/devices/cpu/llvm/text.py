@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from app.devices.cpu.llvm.lowering import Element
-from app.devices.cpu.llvm.types import llvm_type
+from app.devices.cpu.llvm.types import bytes_of, llvm_type
 
 _PARALLEL, ROLLED = ", !llvm.loop !0", ", !llvm.loop !3"
 _METADATA = [
@@ -142,39 +142,44 @@ class Text:
             f"icmp ult <{self.width} x i32> {lanes}, {self.spread(self.let(f'trunc i64 {end} to i32'), 'i32')}"
         )
 
-    def load(self, pointer: str, mask: str, otherwise: str = "zeroinitializer") -> str:
+    def load(self, pointer: str, mask: str, otherwise: str = "zeroinitializer", type_: str = "float") -> str:
         """A vector from memory; what is not in the mask is not read, and is as `otherwise` has it."""
-        v = self.vector
-        arguments = f"ptr {pointer}, i32 4, <{self.width} x i1> {mask}, {v} {otherwise}"
-        self._declarations.add(f"declare {v} @llvm.masked.load.v{self.width}f32.p0(ptr, i32, <{self.width} x i1>, {v})")
-        return self.let(f"call {v} @llvm.masked.load.v{self.width}f32.p0({arguments})")
+        v, own = f"<{self.width} x {type_}>", self._own(type_)
+        arguments = f"ptr {pointer}, i32 {bytes_of(type_)}, <{self.width} x i1> {mask}, {v} {otherwise}"
+        self._declarations.add(f"declare {v} @llvm.masked.load.{own}.p0(ptr, i32, <{self.width} x i1>, {v})")
+        return self.let(f"call {v} @llvm.masked.load.{own}.p0({arguments})")
 
-    def store(self, value: str, pointer: str, mask: str) -> None:
+    def store(self, value: str, pointer: str, mask: str, type_: str = "float") -> None:
         """Those elements of a vector that are in the mask. Where processors store some as slowly as one by one, a whole
         vector, which most are, is stored as such."""
         if self.width == WIDEST:
-            self._store_some(value, pointer, mask)
+            self._store_some(value, pointer, mask, type_)
             return
         bits = f"<{self.width} x i1>"
         is_whole = self.call("i1", f"llvm.vector.reduce.and.v{self.width}i1", f"{bits} {mask}")
         with self.when(is_whole):
-            self.do(f"store {self.vector} {value}, ptr {pointer}, align 4")
+            self.do(f"store <{self.width} x {type_}> {value}, ptr {pointer}, align {bytes_of(type_)}")
         with self.when(self.let(f"xor i1 {is_whole}, true")):
-            self._store_some(value, pointer, mask)
+            self._store_some(value, pointer, mask, type_)
 
-    def _store_some(self, value: str, pointer: str, mask: str) -> None:
-        v, mask = self.vector, f"<{self.width} x i1> {mask}"
-        self.declare("void", f"llvm.masked.store.v{self.width}f32.p0", f"{v} {value}, ptr {pointer}, i32 4, {mask}")
-        self.do(f"call void @llvm.masked.store.v{self.width}f32.p0({v} {value}, ptr {pointer}, i32 4, {mask})")
+    def _store_some(self, value: str, pointer: str, mask: str, type_: str) -> None:
+        v, mask = f"<{self.width} x {type_}>", f"<{self.width} x i1> {mask}"
+        arguments = f"{v} {value}, ptr {pointer}, i32 {bytes_of(type_)}, {mask}"
+        name = f"llvm.masked.store.{self._own(type_)}.p0"
+        self.declare("void", name, arguments)
+        self.do(f"call void @{name}({arguments})")
 
-    def gather(self, pointers: str, mask: str) -> str:
+    def gather(self, pointers: str, mask: str, type_: str = "float") -> str:
         """Elements from anywhere; what is not in the mask is not read, and 0."""
-        v, n = self.vector, self.width
-        self._declarations.add(f"declare {v} @llvm.masked.gather.v{n}f32.v{n}p0(<{n} x ptr>, i32, <{n} x i1>, {v})")
-        return self.let(
-            f"call {v} @llvm.masked.gather.v{n}f32.v{n}p0(<{n} x ptr> {pointers}, i32 4, <{n} x i1> {mask}, "
-            f"{v} zeroinitializer)"
-        )
+        v, n, name = f"<{self.width} x {type_}>", self.width, f"llvm.masked.gather.{self._own(type_)}.v{self.width}p0"
+        self._declarations.add(f"declare {v} @{name}(<{n} x ptr>, i32, <{n} x i1>, {v})")
+        given = f"<{n} x ptr> {pointers}, i32 {bytes_of(type_)}, <{n} x i1> {mask}, {v} zeroinitializer"
+        return self.let(f"call {v} @{name}({given})")
+
+    def _own(self, type_: str) -> str:
+        """What LLVM's own functions call a vector."""
+        names = {"float": "f32", "half": "f16"}
+        return f"v{self.width}{names.get(type_, type_)}"
 
     @contextmanager
     def loop(
