@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.http.core.headers import JSON_LENGTH
-from app.http.core.openapi import ON_CONDITION, answering, header, operation, ref
+from app.http.core.openapi import BYTES, ON_CONDITION, answering, header, operation, ref
 from app.http.inference import documents
 from app.http.inference.answers import BINARY, JSON
 
@@ -52,13 +52,8 @@ _ANSWERED = {
 
 def infer(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
     """Of the inference routes."""
-    binary = {
-        "schema": {
-            "type": "string",
-            "format": "binary",
-            "description": f"{JSON_LENGTH} bytes of JSON, then each tensor's binary data, little-endian.",
-        }
-    }
+    text = f"{JSON_LENGTH} bytes of JSON, then each tensor's binary data, little-endian."
+    binary = {"schema": BYTES | {"description": text}}
     body = {JSON: {"schema": ref(documents.InferRequest), "example": _EXAMPLE}, BINARY: binary}
     answers = {JSON: {"schema": ref(documents.InferResponse), "example": _ANSWERED}, BINARY: binary}
     described = operation(

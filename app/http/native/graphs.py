@@ -17,7 +17,6 @@ from app.engine.graph_documents import (
     GraphExecuteRequest,
     GraphKeepRequest,
     GraphSummary,
-    GraphTimes,
     GraphTimesQuery,
     OnnxKeepRequest,
     hold_parts,
@@ -31,7 +30,6 @@ from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, 
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
-from app.http.core.openapi import query
 from app.http.core.queries import read_query
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
@@ -66,10 +64,7 @@ async def graph(request: FastApiRequest) -> Response:
     return json_answer(request, kept.described_whole())
 
 
-@router.post(
-    "/{id}/times",
-    **openapi.measurement("timeGraph", "Measure a kept graph", GraphTimes, [openapi.GRAPH_ID, *query(GraphTimesQuery)]),
-)
+@router.post("/{id}/times", **openapi.graph_times())
 async def times(request: FastApiRequest) -> Response:
     """Run a graph that is kept on zeros, and tell how long each of its kernels takes."""
     service: Service = request.app.state.service
@@ -84,7 +79,7 @@ async def times(request: FastApiRequest) -> Response:
     return json_answer(request, found)
 
 
-@router.delete("/{id}", **openapi.deletion("dropGraph", "Drop a kept graph", 404, parameters=[openapi.GRAPH_ID]))
+@router.delete("/{id}", **openapi.graph_deletion())
 async def drop(request: FastApiRequest) -> Response:
     """Drop a graph. Dispatches that run finish."""
     service: Service = request.app.state.service

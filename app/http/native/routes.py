@@ -10,11 +10,9 @@ from starlette.responses import Response
 from app.codecs.json import JsonCodec
 from app.engine.capabilities import (
     Capabilities,
-    MaxSupportedFeatureLevel,
     OperatorDescription,
     OperatorFilter,
     OperatorSummary,
-    TensorDataTypeSupport,
     check_feature_support,
     describe,
     feature_query,
@@ -64,7 +62,7 @@ async def operator(request: Request) -> Response:
     return json_answer(request, describe(found))
 
 
-@router.post("/feature-support", **openapi.feature_support(TensorDataTypeSupport | MaxSupportedFeatureLevel))
+@router.post("/feature-support", **openapi.feature_support())
 async def feature_support(request: Request) -> Response:
     """DirectML's CheckFeatureSupport: is a data type supported, which of some feature levels is the highest."""
     service: Service = request.app.state.service
