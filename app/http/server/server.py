@@ -13,15 +13,11 @@ from typing import Any
 import uvicorn
 
 from app.http.server.replies import CLOSE
-from app.http.server.tls import Handshakes, Listener
+from app.http.server.tls import ADMITTED, Handshakes, Listener
 from app.settings import Unusable
 
 _BACKLOG = 2048
 """Connections that may wait to be accepted; uvicorn's default."""
-
-ADMITTED = 4
-"""Connections accepted in one turn of the event loop. libuv accepts one for each listening socket, so that of many
-clients that come together to a busy service the last one would wait until as many turns are over; hence duplicates."""
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
@@ -152,6 +148,8 @@ class Server(uvicorn.Server):
             if self.config.ssl:
                 self.servers.append(Listener(listening, self._handshakes))  # type: ignore[arg-type]
                 continue
+            # libuv accepts one for each listening socket in a turn, so that of many clients that come together to a
+            # busy service the last one would wait until as many turns are over.
             duplicates = [socket.socket(fileno=os.dup(listening.fileno())) for _ in range(ADMITTED - 1)]
             self.servers += [await self._listen(each) for each in (listening, *duplicates)]
         self._log_started_message(sockets)
