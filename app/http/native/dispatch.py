@@ -49,7 +49,8 @@ def answer_dispatch(reader: Reader, request: Request) -> Coroutine[Any, Any, Rep
     Raises HTTPException 406 and 415 before there is anything to wait for.
     """
     headers = request.headers
-    return answer_in(form_of_answer(headers), codec_of_request(headers), reader, request)
+    wanted = form_of_answer(headers.get(b"accept", b""), headers.get(b"prefer", b""))
+    return answer_in(wanted, codec_of_request(headers.get(b"content-type", b"")), reader, request)
 
 
 async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request: Request) -> Reply:

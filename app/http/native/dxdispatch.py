@@ -6,7 +6,6 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import QueryParams
-from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Body, Codec, Encoded
 from app.contract.validation import abbreviate
@@ -17,9 +16,8 @@ from app.engine.workers import Ticket
 from app.http.core.answers import answered, content_type
 from app.http.core.bodies import codec_of_answer, compressed, read_plain_body
 from app.http.core.exchange import Reply, Request
-from app.http.core.headers import Headers
-from app.http.core.media_types import media_type
-from app.http.core.queries import judged_query
+from app.http.core.media_types import media_type, unsupported
+from app.http.core.queries import read_query
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
 from app.memory.accounts import MemoryShare
@@ -56,9 +54,9 @@ class DxDispatchEndpoint:
 
     async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
         service, headers = self._service, request.headers
-        wanted = codec_of_answer(headers)
-        is_zip = _is_zip(headers)
-        name = judged_query(QueryParams(request.query), ModelQuery).model
+        wanted = codec_of_answer(headers.get(b"accept", b""))
+        is_zip = _is_zip(headers.get(b"content-type", b""))
+        name = read_query(QueryParams(request.query), ModelQuery).model
         memory = service.memory.open()
         try:
             body = await read_plain_body(service, request, memory)
@@ -126,13 +124,11 @@ def _model_in(names: list[str], name: str | None) -> PurePosixPath:
     return chosen[0]
 
 
-def _is_zip(headers: Headers) -> bool:
-    """By Content-Type. Raises HTTPException 415."""
-    text = headers.get(b"content-type", b"").decode("latin-1")
-    kind = media_type(text)
+def _is_zip(content_type: bytes) -> bool:
+    """Raises HTTPException 415."""
+    kind = media_type(content_type)
     if kind not in (_JSON, *_ZIPS):
-        given = f"is {text[:100]}" if text else "is missing"
-        raise HTTPException(415, f"Content-Type {given}; send {_JSON}, or {' or '.join(_ZIPS[:2])} for a zip.")
+        raise unsupported(content_type, f"send {_JSON}, or {' or '.join(_ZIPS[:2])} for a zip")
     return kind != _JSON
 
 

@@ -68,7 +68,7 @@ async def graph(request: FastApiRequest) -> Response:
 async def times(request: FastApiRequest) -> Response:
     """Run a graph that is kept on zeros, and tell how long each of its kernels takes."""
     service: Service = request.app.state.service
-    asked = read_query(request, GraphTimesQuery)
+    asked = read_query(request.query_params, GraphTimesQuery)
     kept = await kept_graph(service, request.path_params["id"])
     device = kept.device if asked.device is None else asked.device
     service.check_device(device)
@@ -95,8 +95,8 @@ class KeepEndpoint:
 
     async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
         service, headers = self._service, request.headers
-        wanted = codec_of_answer(headers)
-        given = None if is_onnx(headers) else codec_of_request(headers)
+        wanted, kind = codec_of_answer(headers.get(b"accept", b"")), headers.get(b"content-type", b"")
+        given = None if is_onnx(kind) else codec_of_request(kind)
         with service.memory.open() as memory:
             body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
 

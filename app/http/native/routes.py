@@ -44,7 +44,8 @@ async def capabilities(request: Request) -> Response:
 )
 async def operators(request: Request) -> Response:
     """All operators, or some, shortly."""
-    return json_answer(request, [summarize(operator) for operator in select(read_query(request, OperatorFilter))])
+    chosen = select(read_query(request.query_params, OperatorFilter))
+    return json_answer(request, [summarize(operator) for operator in chosen])
 
 
 @router.get(
@@ -67,8 +68,8 @@ async def feature_support(request: Request) -> Response:
     """DirectML's CheckFeatureSupport: is a data type supported, which of some feature levels is the highest."""
     service: Service = request.app.state.service
     asked = request_of(request.scope, request.receive)
-    wanted = codec_of_answer(asked.headers)
-    given = codec_of_request(asked.headers)
+    wanted = codec_of_answer(asked.headers.get(b"accept", b""))
+    given = codec_of_request(asked.headers.get(b"content-type", b""))
     query = await read_judged(service, asked, given, feature_query)
     pieces = wanted.encode(check_feature_support(query))
     return Response(pieces[0], media_type=wanted.media_type)
@@ -76,5 +77,5 @@ async def feature_support(request: Request) -> Response:
 
 def json_answer(request: Request, document: Any) -> Response:
     """`document` in JSON, which Accept must permit. Raises HTTPException 406."""
-    preferred(request.headers.getlist("accept"), [JsonCodec.media_type])
+    preferred(", ".join(request.headers.getlist("accept")), [JsonCodec.media_type])
     return Response(orjson.dumps(document), media_type=JsonCodec.media_type)
