@@ -38,10 +38,9 @@ from app.http.core.watched import Watched
 from app.http.inference import endpoints, shared_memory_routes
 from app.http.inference import routes as inference
 from app.http.inference.shared_memory import most_regions
-from app.http.native import files, graphs
+from app.http.native import dispatch, dxdispatch, files, graphs
 from app.http.native import routes as native
-from app.http.native.dispatch import DispatchRoute
-from app.http.native.dxdispatch import DxDispatchRoute
+from app.http.native.requests import DispatchReader
 from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit, Limits, raise_descriptor_limit, room_for_connections
 from app.http.server.machine import has_gpu, suited
@@ -154,12 +153,11 @@ def create_app(
     app.state.access_log = access_log
     app.state.tracing = traces
     app.state.inference = endpoints.InferEndpoint(service, metrics, repository)
-    dispatches = DispatchRoute(service)
-    models = DxDispatchRoute(service, metrics.dispatched)
+    reader = DispatchReader(service)
     app.router.routes += [
-        dispatches,
-        models,
-        *files.routes(dispatches.reader),
+        dispatch.route(reader),
+        dxdispatch.route(service, metrics.dispatched),
+        files.route(reader),
         *graphs.routes(service),
         *endpoints.routes(app.state.inference),
     ]

@@ -45,15 +45,11 @@ class ModelQuery(BaseModel):
     )
 
 
-class DxDispatchEndpoint:
-    """Runs the models that are sent to a service. `dispatched` is told of each dispatch that ran."""
+def route(service: Service, dispatched: Dispatched) -> DirectRoute:
+    """That of models, to be run by `service`. `dispatched` is told of each dispatch that ran."""
 
-    def __init__(self, service: Service, dispatched: Dispatched) -> None:
-        self._service = service
-        self._dispatched = dispatched
-
-    async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
-        service, headers = self._service, request.headers
+    async def answer(request: Request, _: Mapping[str, str]) -> Reply:
+        headers = request.headers
         wanted = codec_of_answer(headers.get(b"accept", b""))
         is_zip = _is_zip(headers.get(b"content-type", b""))
         name = read_query(QueryParams(request.query), ModelQuery).model
@@ -64,16 +60,22 @@ class DxDispatchEndpoint:
             def work(ticket: Ticket[None]) -> tuple[Result, Encoded]:
                 return _run(service, ticket, body, is_zip, name, wanted, memory)
 
-            result, answer = await service.run(work, memory, request.body.hung_up, request.stages)
+            result, found = await service.run(work, memory, request.body.hung_up, request.stages)
             for number, each in enumerate(result.dispatched):
-                self._dispatched(*each)
+                dispatched(*each)
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
-            content, coding = await compressed(service, request, answer, memory)
+            content, coding = await compressed(service, request, found, memory)
             return answered(content, [content_type(wanted.media_type), *coding], memory.close)
         except BaseException:
             memory.close()
             raise
+
+    text = (
+        "Run a model of Microsoft's DxDispatch: a JSON file, or a zip of one and the files that it names. Answers what "
+        "it prints, and the files that it writes."
+    )
+    return DirectRoute("/v1/dxdispatch", answer, "native", text, openapi.dxdispatch(ModelQuery))
 
 
 def _run(
@@ -130,16 +132,3 @@ def _is_zip(content_type: bytes) -> bool:
     if kind not in (_JSON, *_ZIPS):
         raise unsupported(content_type, f"send {_JSON}, or {' or '.join(_ZIPS[:2])} for a zip")
     return kind != _JSON
-
-
-class DxDispatchRoute(DirectRoute):
-    """The route of POST /v1/dxdispatch."""
-
-    def __init__(self, service: Service, dispatched: Dispatched) -> None:
-        endpoint = DxDispatchEndpoint(service, dispatched)
-        super().__init__("/v1/dxdispatch", endpoint, _documented, "native", openapi.dxdispatch(ModelQuery))
-
-
-def _documented() -> None:
-    """Run a model of Microsoft's DxDispatch: a JSON file, or a zip of one and the files that it names. Answers what it
-    prints, and the files that it writes."""

@@ -36,24 +36,26 @@ _LONGEST_QUERY = 1 << 10
 """Bytes of a query that is remembered."""
 
 
-class FilesEndpoint:
-    """Answers dispatches of one operator on files, as `reader` reads dispatches."""
+def route(reader: Reader) -> DirectRoute:
+    """That of dispatches of one operator on files, as `reader` reads dispatches."""
+    max_bytes = reader.service.settings.max_body_bytes
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._max_bytes = reader.service.settings.max_body_bytes
-
-    async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
+    async def answer(request: Request, path: Mapping[str, str]) -> Reply:
         headers = request.headers
         accept = accepted_for_files(headers.get(b"accept", b""))
         kind = _format_of(headers.get(b"content-type", b""))
         make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
-        codec = make(kind, path["Type"], request.query, self._max_bytes)
+        codec = make(kind, path["Type"], request.query, max_bytes)
         wanted = AcceptedForm(accept, kind, prefers_minimal(headers.get(b"prefer", b"")))
         try:
-            return await answer_in(wanted, codec, self._reader, request)
+            return await answer_in(wanted, codec, reader, request)
         except ContractError as error:
             raise in_query(error) from None
+
+    text = (
+        "Execute one operator on tensors that are files, its attributes in the query: the outputs come in a file, too."
+    )
+    return DirectRoute("/v1/operators/{Type}/dispatch", answer, "native", text, openapi.files())
 
 
 @lru_cache
@@ -82,13 +84,3 @@ def _codec(kind: str, name: str, query: bytes, max_bytes: int) -> Decoder:
 
 
 _remembered_codec = lru_cache(256)(_codec)
-
-
-def routes(reader: Reader) -> list[DirectRoute]:
-    """Those that tensors take."""
-    path = "/v1/operators/{Type}/dispatch"
-    return [DirectRoute(path, FilesEndpoint(reader), _documented, "native", openapi.files())]
-
-
-def _documented() -> None:
-    """Execute one operator on tensors that are files, its attributes in the query: the outputs come in a file, too."""
