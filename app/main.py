@@ -44,12 +44,13 @@ from app.http.native.requests import DispatchReader
 from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit, Limits, raise_descriptor_limit, room_for_connections
 from app.http.server.machine import has_gpu, suited
+from app.http.server.moving import Moving
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
 from app.http.server.rehearsal import rehearse, rehearsing
 from app.http.server.server import Server, UnixSocket, listen
 from app.http.server.tls import HANDSHAKES, Certificate, certificate_of
-from app.http.server.transfers import Transfers
+from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.workers import Supervisor
 from app.http.telemetry import operations, tracing
 from app.http.telemetry.access_log import AccessLog
@@ -313,9 +314,10 @@ async def _tend(service: Service) -> None:
             log.exception("The memory of GPUs cannot be looked after")
 
 
-def _transfers(settings: Settings, service: Service) -> Transfers | None:
-    count = settings.transfer_threads
-    return Transfers(count, service.loops.functions) if count and service.loops else None
+def _transfers(settings: Settings, service: Service) -> Transfers:
+    if not (settings.transfer_threads and service.loops):
+        return NO_THREADS
+    return Transfers(settings.transfer_threads, Moving(service.loops.functions))
 
 
 def _server(

@@ -18,7 +18,7 @@ from app.http.server.exchange import HELD
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit, Limits
 from app.http.server.scratch import HEADER, LARGE, READ
 from app.http.server.sender import AT_ONCE
-from app.http.server.transfers import LENT
+from app.http.server.transfers import LENT, NO_THREADS
 from app.http.server.turn import Turn
 from app.http.server.watches import HALF_CLOSED_SECONDS
 from app.steps import in_step
@@ -124,7 +124,7 @@ class One:
         self,
         limits: Limits | None = None,
         encrypts: bool = False,
-        transfers: Any = None,
+        transfers: Any = NO_THREADS,
         client: Any = LOCAL,
     ) -> None:
         self.clock = Clock()

@@ -34,7 +34,7 @@ from app.http.server.reader import Reader
 from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
 from app.http.server.scratch import HEADER, LARGE, READ, scratch_here
 from app.http.server.sender import Sender
-from app.http.server.transfers import Transfers
+from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.turn import Turn
 from app.http.server.watches import Deadline, HangUpWatch
 from app.memory.buffers import Buffer
@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         keep_alive_seconds: float,
         loop: asyncio.AbstractEventLoop,
         turn: Turn,
-        transfers: Transfers | None = None,
+        transfers: Transfers = NO_THREADS,
     ) -> None:
         self.loop = loop
         self._transfers = transfers
@@ -157,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hang_up_watch = HangUpWatch(transport, self.loop, self._probe)
         if transport.get_extra_info("sslcontext") is not None:
             self._scheme = "https"
-            self._transfers = None  # what the socket carries is the transport's to encrypt
+            self._transfers = NO_THREADS  # what the socket carries is the transport's to encrypt
         seconds, transfers = self._limits.send_seconds, self._transfers
         self._reader = Reader(transport, self.loop, transfers, self._received_directly)
         self._sender = Sender(transport, self.loop, seconds, transfers, self._handed_over)
@@ -600,7 +600,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
 
 
-def connections(handler: Handler, limits: Limits, transfers: Transfers | None = None) -> Any:
+def connections(handler: Handler, limits: Limits, transfers: Transfers = NO_THREADS) -> Any:
     """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`."""
 
     turn = Turn()
