@@ -24,7 +24,7 @@ from app.http.server.exchange import HELD, Exchange
 from app.http.server.limit import Limits
 from app.http.server.machine import suited
 from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
-from app.http.server.scratch import LARGE
+from app.http.server.scratch import LARGE, Scratch
 from app.http.server.transfers import ALONE, LENT, Receiving, Sending, Transfers, split
 from app.http.server.turn import Turn
 from app.main import _transfers
@@ -403,7 +403,7 @@ def test_a_connection_lends_its_socket_and_has_it_back(
 
     async def serve() -> bytes:
         loop = asyncio.get_running_loop()
-        make = lambda: Connection(echoing(parted), Limits(), ServerState(), 30, loop, Turn(), threads)  # noqa: E731
+        make = lambda: Connection(echoing(parted), Limits(), ServerState(), 30, loop, Turn(), Scratch(), threads)  # noqa: E731
         async with await loop.create_server(make, "127.0.0.1", 0) as server:
             answer = await asyncio.to_thread(ask, server.sockets[0].getsockname()[1])
             end = loop.time() + 10

@@ -32,7 +32,7 @@ from app.http.server.framing import Framing, RequestError, header_bytes
 from app.http.server.limit import RESERVE_SECONDS, Limits
 from app.http.server.reader import Reader
 from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
-from app.http.server.scratch import HEADER, LARGE, READ, scratch_here
+from app.http.server.scratch import HEADER, LARGE, READ, Scratch
 from app.http.server.sender import Sender
 from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.turn import Turn
@@ -114,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         keep_alive_seconds: float,
         loop: asyncio.AbstractEventLoop,
         turn: Turn,
+        scratch: Scratch,
         transfers: Transfers = NO_THREADS,
     ) -> None:
         self.loop = loop
@@ -122,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits
         self._state = state
         self._keep_alive_seconds = keep_alive_seconds
-        self._scratch = scratch_here()
+        self._scratch = scratch
         self._turn = turn
         self._framing = Framing(self, limits.max_header_bytes, limits.max_header_fields)
         self._client: Address | None = None
@@ -603,7 +604,7 @@ class Connection(asyncio.BufferedProtocol):
 def connections(handler: Handler, limits: Limits, transfers: Transfers = NO_THREADS) -> Any:
     """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`."""
 
-    turn = Turn()
+    turn, scratch = Turn(), Scratch()
 
     def connect(
         config: Config,
@@ -612,7 +613,7 @@ def connections(handler: Handler, limits: Limits, transfers: Transfers = NO_THRE
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Connection:
         loop = _loop or asyncio.get_running_loop()
-        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, turn, transfers)
+        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, turn, scratch, transfers)
 
     return connect
 
