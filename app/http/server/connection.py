@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from uvicorn import Config
 from uvicorn.server import ServerState
 
@@ -28,7 +29,7 @@ from app.http.core.answers import grouped
 from app.http.core.exchange import JOINED, Address, Disconnected, Handler, RawHeaders, Reply, Request, resumed
 from app.http.core.headers import Headers
 from app.http.server.exchange import Exchange
-from app.http.server.framing import Framing, RequestError, header_bytes
+from app.http.server.framing import Framing, header_bytes
 from app.http.server.limit import RESERVE_SECONDS, Limits
 from app.http.server.reader import Reader
 from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
@@ -275,15 +276,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._take(data)
             else:
                 self._framing.feed(data)
-        except RequestError as error:
-            self._refuse(error)
+        except HTTPException as error:
+            self._refuse(error.status_code, error.detail)
         else:
             # A header that came in one read, as nearly all do, needs no timer.
             if self._framing.in_header:
                 self._expect_header()
 
     def _take(self, data: Buffer) -> None:
-        """Take one header or body after another, until as many requests wait as may. Raises RequestError."""
+        """Take one header or body after another, until as many requests wait as may. Raises HTTPException."""
         further, self._further = self._further, None
         if further:  # to which TLS may have added some: it has more ready when it is told to stop
             data = memoryview(b"".join((further, data))) if data else further
@@ -315,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         if not self._is_served:
             if not path.startswith(_RESERVED):
-                raise RequestError(503, "The service has as many connections as max_connections allows; try again.")
+                raise HTTPException(503, "The service has as many connections as max_connections allows; try again.")
             keep_alive = False
         self._header_deadline.stop()
         exchange = self._newest = Exchange(self, method, path, version, length, keep_alive)
@@ -539,22 +540,19 @@ class Connection(asyncio.BufferedProtocol):
         elif self._framing.in_header:
             seconds = self._limits.header_seconds
             self._refuse(
-                RequestError(
-                    408,
-                    f"The request's header was not complete after {seconds:g} seconds; send the whole request again.",
-                )
+                408, f"The request's header was not complete after {seconds:g} seconds; send the whole request again."
             )
         else:
             self._close()  # there is no request that an answer could belong to
 
     # Refusal
 
-    def _refuse(self, error: RequestError) -> None:
+    def _refuse(self, status: int, detail: str) -> None:
         """Answers the request being received, once its predecessors on the connection are answered, and closes."""
-        log.warning("Refused a request: %d %s", error.status, error)
+        log.warning("Refused a request: %d %s", status, detail)
         self._is_refused = True
         self._header_deadline.stop()
-        reply = refusal(error.status, error.detail)
+        reply = refusal(status, detail)
         answer = b"".join([head_of(reply, [*self._state.default_headers, *reply.headers]), *reply.pieces])
         newest = self._newest  # of the refused request itself if it is its body that is being received
         if newest is not None and not newest.is_whole:
