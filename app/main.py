@@ -328,7 +328,7 @@ def _server(
     number: int,
     entries: Entries | None,
     switches: Switches | None,
-    neighbour: Neighbour | None = None,
+    neighbour: Neighbour | None,
 ) -> Server:
     """The server of one process. `entries` are the graphs that several keep, `switches` those of their models, and it
     is one `neighbour` of those that share GPUs."""

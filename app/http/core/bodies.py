@@ -189,10 +189,6 @@ class _Reading:
                 await self._append(piece, shift)
         return self._buffer[shift : shift + self._length]
 
-    def _check(self, length: int) -> None:
-        if length > self._most:  # chunked: no length was announced
-            raise LimitExceeded("max_body_bytes", "Bytes of the body", None, self._most)
-
     async def _append(self, piece: bytes, shift: int) -> None:
         end = self._length + len(piece)
         await self._grow(end, shift)
@@ -218,7 +214,8 @@ class _Reading:
 
     async def _grow(self, least: int, shift: int) -> None:
         """Make room for `least` bytes, but for no more than were announced."""
-        self._check(least)
+        if least > self._most:  # chunked: no length was announced
+            raise LimitExceeded("max_body_bytes", "Bytes of the body", None, self._most)
         if shift + least <= len(self._buffer):
             return
         old, self._buffer = self._buffer, await self._larger(least, shift)

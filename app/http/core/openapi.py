@@ -110,10 +110,12 @@ def query(model: type[BaseModel]) -> list[Json]:
     ]
 
 
-def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
+def health(
+    operation_id: str, summary: str, kind: Any, *statuses: int, error: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
     answers = {JSON: {"schema": ref(kind)}}
-    made = operation(operation_id, summary, answers, 412, *statuses)
+    made = operation(operation_id, summary, answers, 412, *statuses, error=error)
     for status in statuses:
         answering(made, status, answers)
     made["openapi_extra"]["security"] = []

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from app.http.core import openapi as core
 from app.http.core.headers import JSON_LENGTH
 from app.http.core.openapi import BYTES, ON_CONDITION, answering, header, operation, ref
 from app.http.inference import documents
@@ -84,12 +85,8 @@ def of_model(operation_id: str, summary: str, kind: Any, *path: str) -> dict[str
 
 
 def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
-    """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
-    described = operation(operation_id, summary, _content(kind), 412, *statuses, error=_ERROR)
-    for status in statuses:
-        answering(described, status, _content(kind))
-    described["openapi_extra"]["security"] = []
-    return described
+    """Of a GET that probes send."""
+    return core.health(operation_id, summary, kind, *statuses, error=_ERROR)
 
 
 def ready(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
