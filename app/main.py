@@ -38,19 +38,19 @@ from app.http.core.watched import Watched
 from app.http.inference import endpoints, shared_memory_routes
 from app.http.inference import routes as inference
 from app.http.inference.shared_memory import most_regions
-from app.http.native import files, graphs
+from app.http.native import dispatch, dxdispatch, files, graphs
 from app.http.native import routes as native
-from app.http.native.dispatch import DispatchRoute
-from app.http.native.dxdispatch import DxDispatchRoute
+from app.http.native.requests import DispatchReader
 from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit, Limits, raise_descriptor_limit, room_for_connections
 from app.http.server.machine import has_gpu, suited
+from app.http.server.moving import Moving
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
 from app.http.server.rehearsal import rehearse, rehearsing
 from app.http.server.server import Server, UnixSocket, listen
 from app.http.server.tls import HANDSHAKES, Certificate, certificate_of
-from app.http.server.transfers import Transfers
+from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.workers import Supervisor
 from app.http.telemetry import operations, tracing
 from app.http.telemetry.access_log import AccessLog
@@ -154,12 +154,11 @@ def create_app(
     app.state.access_log = access_log
     app.state.tracing = traces
     app.state.inference = endpoints.InferEndpoint(service, metrics, repository)
-    dispatches = DispatchRoute(service)
-    models = DxDispatchRoute(service, metrics.dispatched)
+    reader = DispatchReader(service)
     app.router.routes += [
-        dispatches,
-        models,
-        *files.routes(dispatches.reader),
+        dispatch.route(reader),
+        dxdispatch.route(service, metrics.dispatched),
+        files.route(reader),
         *graphs.routes(service),
         *endpoints.routes(app.state.inference),
     ]
@@ -315,9 +314,10 @@ async def _tend(service: Service) -> None:
             log.exception("The memory of GPUs cannot be looked after")
 
 
-def _transfers(settings: Settings, service: Service) -> Transfers | None:
-    count = settings.transfer_threads
-    return Transfers(count, service.loops.functions) if count and service.loops else None
+def _transfers(settings: Settings, service: Service) -> Transfers:
+    if not (settings.transfer_threads and service.loops):
+        return NO_THREADS
+    return Transfers(settings.transfer_threads, Moving(service.loops.functions))
 
 
 def _server(
@@ -328,7 +328,7 @@ def _server(
     number: int,
     entries: Entries | None,
     switches: Switches | None,
-    neighbour: Neighbour | None = None,
+    neighbour: Neighbour | None,
 ) -> Server:
     """The server of one process. `entries` are the graphs that several keep, `switches` those of their models, and it
     is one `neighbour` of those that share GPUs."""

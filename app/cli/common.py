@@ -15,15 +15,24 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from app.codecs.structure import Unreadable
 from app.contract.constants import FeatureLevel
 from app.contract.suggestions import did_you_mean
-from app.engine.service import Service
+from app.contract.violations import ContractError
+from app.engine.service import DeadlineExceeded, Service
 from app.environment import strange_variables
+from app.memory.accounts import LimitExceeded, MemoryExhausted
+from app.memory.arrays import Array
+from app.models.onnx import reading
+from app.models.onnx.errors import NotSupported, WrongSizes
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from app.settings import Settings
 
 LISTED = "'dmlserve operators' lists them."
+
+SHOWN = 8
+"""Elements of an output, and nodes of a kernel, that are shown."""
 
 _RULE = "─ "
 """What the line below a table's header is made of."""
@@ -48,16 +57,35 @@ def opened_service(**flags: str) -> Iterator[Service]:
         service.close()
 
 
+@contextmanager
+def executing() -> Iterator[Service]:
+    """For one command that executes something, which ends where that is refused."""
+    with opened_service(max_memory_bytes=str(1 << 62)) as service:
+        try:
+            yield service
+        except ContractError as error:
+            fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
+        except NotSupported as error:
+            fail(*map(str, error.nodes))
+        except LimitExceeded as error:
+            fail(f"{error} {variable_of(error.limit)} allows more.")
+        except (Unreadable, reading.Unreadable, WrongSizes, MemoryExhausted) as error:
+            fail(str(error))
+        except DeadlineExceeded:
+            fail(f"It was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
+
+
 def settings_of(flags: dict[str, Any]) -> Settings:
     """Flags over environment over defaults."""
     given = {name: value for name, value in flags.items() if value is not None}
     try:
         return Settings(**given)
     except ValidationError as error:
-        fail(*(_bad_setting(each["loc"][0], each, given) for each in error.errors()), status=2)
+        fail(*(_bad_setting(each, given) for each in error.errors()), status=2)
 
 
-def _bad_setting(name: Any, error: ErrorDetails, flags: dict[str, Any]) -> str:
+def _bad_setting(error: ErrorDetails, flags: dict[str, Any]) -> str:
+    name = str(error["loc"][0])
     begin = f"{flag_of(name) if name in flags else variable_of(name)} is {error['input']!r}"
     if error["type"] == "string_pattern_mismatch":  # nobody should have to read a regular expression
         return f"{begin}. {Settings.model_fields[name].description}"
@@ -123,6 +151,12 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
     if not sys.stdout.isatty():
         lines = [line.rstrip() for line in lines if line.strip(_RULE)]  # nobody looks there: header and rows alone
     click.echo("\n".join(lines))
+
+
+def preview(array: Array) -> str:
+    """The first elements."""
+    shown = [f"{each:g}" if isinstance(each, float) else str(each) for each in array.reshape(-1)[:SHOWN].tolist()]
+    return " ".join(shown) + (" ..." if array.size > SHOWN else "")
 
 
 def print_json(value: Any) -> None:

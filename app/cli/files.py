@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -38,15 +37,9 @@ _LARGE = 1 << 24
 """Bytes of a file from which on a terminal shows how far it is."""
 
 
-class Arguments(NamedTuple):
-    """What stands on a command line, but for flags that are the command's own."""
-
-    names: list[str]
-    attributes: list[tuple[str, str]]
-
-
-def sort_arguments(given: Sequence[str]) -> Arguments:
-    """`--Alpha 2` and `--Alpha=2` are attributes, all else are names. Raises ValueError for one without a value."""
+def sort_arguments(given: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The names and the attributes of a command line, but for flags that are the command's own: `--Alpha 2` and
+    `--Alpha=2` are attributes, all else are names. Raises ValueError for one without a value."""
     names: list[str] = []
     attributes: list[tuple[str, str]] = []
     left = iter(given)
@@ -62,7 +55,7 @@ def sort_arguments(given: Sequence[str]) -> Arguments:
             value = following
         setting = name.replace("-", "_")
         attributes.append((setting if setting in SETTINGS else name, value))
-    return Arguments(names, attributes)
+    return names, attributes
 
 
 def read_file(file: Path, most: int) -> Buffer:

@@ -13,34 +13,21 @@ from app.cli.completion import Complete, files, names
 from app.settings import Settings
 
 _CHOSEN = {
-    "Network": (
-        *("host", "port", "uds", "tls_certificate", "tls_key"),
-        "cors_origins",
-        "workers",
-        "transfer_threads",
-        "max_connections",
-        "keep_alive_seconds",
-        "shared_memory",
-    ),
-    "API keys": ("api_keys", "api_keys_file"),
-    "Logs, traces and pages": (
-        *("log_level", "log_format", "log_file", "access_log", "otlp_endpoint", "trace_ratio", "docs"),
-    ),
-    "Devices": (
-        *("threads", "llvm", "gpus", "require_gpu", "mps", "crossover_elements", "staging_bytes"),
-        *("pinned_bytes", "kernel_cache", "compile_ahead"),
-    ),
-    "Models from files": ("models", "warm", "max_model_bytes", "max_model_graphs", "max_batch", "max_delay_us"),
-    "Graphs that are kept": ("max_graphs", "max_graph_bytes", "graph_seconds"),
-    "Limits in time": (
-        *("deadline_seconds", "header_seconds", "body_seconds", "send_seconds"),
-        *("drain_seconds", "shutdown_seconds"),
-    ),
+    "Network": "host port uds tls_certificate tls_key cors_origins workers transfer_threads max_connections "
+    "keep_alive_seconds shared_memory",
+    "API keys": "api_keys api_keys_file",
+    "Logs, traces and pages": "log_level log_format log_file access_log otlp_endpoint trace_ratio docs",
+    "Devices": "threads llvm gpus require_gpu mps crossover_elements staging_bytes pinned_bytes kernel_cache "
+    "compile_ahead",
+    "Models from files": "models warm max_model_bytes max_model_graphs max_batch max_delay_us",
+    "Graphs that are kept": "max_graphs max_graph_bytes graph_seconds",
+    "Limits in time": "deadline_seconds header_seconds body_seconds send_seconds drain_seconds shutdown_seconds",
 }
-_OTHERS = "Limits of requests"
 
-GROUPS = _CHOSEN | {_OTHERS: tuple(name for name in Settings.model_fields if name not in {*chain(*_CHOSEN.values())})}
+GROUPS = {title: text.split() for title, text in _CHOSEN.items()}
 """All settings, by what they are about."""
+
+GROUPS["Limits of requests"] = [name for name in Settings.model_fields if name not in chain(*GROUPS.values())]
 
 _FILES: dict[str, Complete] = {
     **dict.fromkeys(("api_keys_file", "log_file", "tls_certificate", "tls_key", "uds"), files("file")),

@@ -4,26 +4,21 @@ DxDispatch's, and `dmlserve inspect MODEL.onnx`."""
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from app.cli.common import fail, json_flag, opened_service, print_json, print_table, say
-from app.codecs.structure import Unreadable
-from app.contract.violations import ContractError
+from app.cli.common import SHOWN, executing, fail, json_flag, preview, print_json, print_table, say
 from app.engine.graph_documents import kernels
-from app.engine.service import DeadlineExceeded, Service
+from app.engine.service import Service
 from app.graphs.descriptor import ConstantNode, OperatorNode
-from app.memory.accounts import LimitExceeded, MemoryExhausted
 from app.memory.arrays import Array, numpy_type
 from app.models.dxdispatch.files import FolderFiles
 from app.models.dxdispatch.model import run_model
-from app.models.onnx import reading
-from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
+from app.models.onnx.errors import NotSupported, UnsupportedNode
 from app.models.onnx.importer import ModelTensor
 from app.models.onnx.reading import Port
 from app.models.repository.model import LoadedModel, SizedModel, read, request_of
@@ -31,10 +26,6 @@ from app.models.repository.warm import Stated, parse_stated
 from app.operators.operator import PREFIX
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-
-_SHOWN = 8
-"""Elements of an output, and nodes of a kernel, that are shown."""
-
 
 _file = click.argument("file", metavar="MODEL", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -51,7 +42,7 @@ def run_onnx(file: Path, inputs: tuple[str, ...], outputs: tuple[str, ...], devi
     Each input is a file of NumPy's. Outputs that are not saved are shown. Limits are those of 'dmlserve serve',
     from the environment.
     """
-    with _service() as service:
+    with executing() as service:
         _run(service, file, _named(inputs), _named(outputs), device, as_json)
 
 
@@ -74,7 +65,7 @@ def inspect(file: Path, sizes: str, as_json: bool) -> None:
         stated = parse_stated(sizes)
     except ValueError:
         fail(f"--sizes is {sizes!r}; give 1x3x224x224, or input:1x128,other:1x128.", status=2)
-    with _service() as service:
+    with executing() as service:
         told = _inspected(service, file, stated)
     if as_json:
         print_json(told)
@@ -92,7 +83,7 @@ def run_dxdispatch(file: Path, input_folder: Path | None, output_folder: Path | 
     """Execute a JSON model of Microsoft's DxDispatch, which prints and writes what its commands say, without a
     server."""
     files = FolderFiles(input_folder or file.parent, output_folder or Path())
-    with _service() as service, service.memory.open() as memory:
+    with executing() as service, service.memory.open() as memory:
         model = file.read_bytes()
         asyncio.run(service.run(lambda ticket: run_model(service, ticket, model, files, memory, _say), memory))
 
@@ -101,22 +92,6 @@ def _say(line: str) -> None:
     """A line that a model printed, in what characters the terminal has."""
     encoding = sys.stdout.encoding or "utf-8"
     click.echo(line.removesuffix("\n").encode(encoding, "backslashreplace").decode(encoding))
-
-
-@contextmanager
-def _service() -> Iterator[Service]:
-    """For one command, which ends where it refuses something."""
-    with opened_service(max_memory_bytes=str(1 << 62)) as service:
-        try:
-            yield service
-        except ContractError as error:
-            fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
-        except NotSupported as error:
-            fail(*map(str, error.nodes))
-        except (Unreadable, reading.Unreadable, WrongSizes, LimitExceeded, MemoryExhausted) as error:
-            fail(str(error))
-        except DeadlineExceeded:
-            fail(f"It was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
 
 
 def _named(given: Sequence[str]) -> dict[str, Path]:
@@ -169,7 +144,7 @@ def _run(
             print_json({"outputs": told, "device": outcome.ran.device, "compute_seconds": outcome.compute_seconds})
         else:
             shown = {name: each for name, each in made.items() if name not in outputs}
-            rows = [[name, each.dtype.name, str(list(each.shape)), _preview(each)] for name, each in shown.items()]
+            rows = [[name, each.dtype.name, str(list(each.shape)), preview(each)] for name, each in shown.items()]
             if rows:
                 print_table(["output", "type", "sizes", "data"], rows)
                 say("")
@@ -197,11 +172,6 @@ def _array(buffer: memoryview, tensor: ModelTensor) -> Array:
     lying = np.frombuffer(buffer, numpy_type(tensor.data_type), count).reshape(tensor.sizes)
     made: Array = lying.astype(np.dtype(tensor.type), copy=False)
     return made
-
-
-def _preview(array: Array) -> str:
-    shown = [f"{each:g}" if isinstance(each, float) else str(each) for each in array.reshape(-1)[:_SHOWN].tolist()]
-    return " ".join(shown) + (" ..." if array.size > _SHOWN else "")
 
 
 def _inspected(service: Service, file: Path, stated: Stated) -> dict[str, Any]:
@@ -298,7 +268,7 @@ def _show(told: Mapping[str, Any]) -> None:
     rows = [
         [
             "once" if kernel["at_initialization"] else "each time",
-            " ".join(kernel["operators"][:_SHOWN]) + (" ..." if len(kernel["operators"]) > _SHOWN else ""),
+            " ".join(kernel["operators"][:SHOWN]) + (" ..." if len(kernel["operators"]) > SHOWN else ""),
             kernel["nodes"][0] + (f" to {kernel['nodes'][-1]}" if len(kernel["nodes"]) > 1 else ""),
             f"{kernel['bytes_read']:,}",
             f"{kernel['bytes_written']:,}",

@@ -1,14 +1,12 @@
 """`dmlserve run`: a dispatch without a server."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 import numpy as np
 
-from app.cli.common import LISTED, fail, json_flag, meant, opened_service, print_table, say, short, variable_of
+from app.cli.common import LISTED, executing, fail, json_flag, meant, preview, print_table, say, short
 from app.cli.completion import operators_and_files
 from app.cli.files import (
     STANDARD,
@@ -21,16 +19,14 @@ from app.cli.files import (
     write_file,
 )
 from app.codecs.codec import Decoder, Piece
-from app.codecs.structure import Unreadable
 from app.contract.tensors import element_name
 from app.contract.violations import ContractError
 from app.engine.dispatch import DispatchResponse, OutputTensor
-from app.engine.service import DeadlineExceeded, Service
+from app.engine.service import Service
 from app.http.core.documents import CODECS
 from app.http.native.answers import DocumentForm
 from app.http.native.attributes import in_query
 from app.http.native.requests import DispatchReader
-from app.memory.accounts import LimitExceeded
 from app.memory.arrays import numpy_type
 from app.memory.buffers import Buffer
 from app.operators.catalog import find_operator
@@ -60,7 +56,7 @@ def run(arguments: tuple[str, ...], inputs: tuple[str, ...], output: Path | None
     called - is standard input, or output. The name of the file that the answer is saved in tells its form: .json,
     .msgpack, .npy, .npz or .safetensors. Limits are those of 'dmlserve serve', from the environment.
     """
-    with opened_service(max_memory_bytes=str(1 << 62)) as service, service.memory.open() as memory, _failing(service):
+    with executing() as service, service.memory.open() as memory:
         operator, codec, body = _asked(service, arguments, inputs)
         try:
             dispatch, data = at_once(DispatchReader(service).read(codec, body, memory, lambda: False))
@@ -111,21 +107,6 @@ def _asked(
     return operator, file_codec(operator, attributes, given, parts[len(named) :], most), body
 
 
-@contextmanager
-def _failing(service: Service) -> Iterator[None]:
-    """Say what a dispatch is refused for."""
-    try:
-        yield
-    except ContractError as error:
-        fail(*(f"{violation.pointer}: {violation.message}" for violation in error.violations))
-    except Unreadable as error:
-        fail(str(error))
-    except LimitExceeded as error:
-        fail(f"{error} {variable_of(error.limit)} allows more.")
-    except DeadlineExceeded:
-        fail(f"The dispatch was not done within deadline_seconds, {service.settings.deadline_seconds:g}.")
-
-
 def _save(file: Path, pieces: list[Piece]) -> None:
     try:
         write_file(file, pieces)
@@ -155,6 +136,4 @@ def _show_answer(answer: DispatchResponse) -> None:
 def _preview(output: OutputTensor) -> str:
     """The first elements of the buffer, in memory order."""
     packed = output["DataType"].bits < 8  # whose bytes, of two elements each, are shown
-    data = np.frombuffer(output["data"], np.uint8 if packed else numpy_type(output["DataType"]))
-    shown = [f"{each:g}" if isinstance(each, float) else str(each) for each in data[:8].tolist()]
-    return " ".join(shown) + (" ..." if data.size > 8 else "")
+    return preview(np.frombuffer(output["data"], np.uint8 if packed else numpy_type(output["DataType"])))

@@ -10,7 +10,7 @@ import pytest
 
 from app.engine.service import Service
 from app.http.core.documents import CODECS, read_document
-from app.http.native.graphs import GraphReader, KeepEndpoint
+from app.http.native.graphs import GraphReader, keep
 from app.http.native.requests import DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.settings import Settings
@@ -50,7 +50,7 @@ def finds(reader: Reader, memory: MemoryShare, message: dict[str, Any], times: i
 
 def test_dispatches_of_a_kept_graph(service: Service, memory: MemoryShare) -> None:
     body = bytes(msgpack.packb({"graph": biased()}))
-    judge = partial(KeepEndpoint(service)._keep, CODEC, body, memory, lambda: False)
+    judge = partial(keep, service, CODEC, body, memory, lambda: False)
     kept, _ = read_document(CODEC, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
     reader = GraphReader(service, kept)
     assert finds(reader, memory, {}) == [False, False, True, True]

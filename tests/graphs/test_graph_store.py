@@ -622,7 +622,7 @@ def test_what_compiles_stops_a_server_for_a_moment_only(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "setswitchinterval", asked.append)
     monkeypatch.setattr(gc, "set_threshold", lambda *each: thresholds.append(each))
     monkeypatch.setattr(logs, "count_dropped_in", lambda _: None)
-    _server(Settings(gpus="none"), Keys("", ""), None, Slots(1), 0, None, None)
+    _server(Settings(gpus="none"), Keys("", ""), None, Slots(1), 0, None, None, None)
     assert max(asked) <= 0.001
     ((first, second, full),) = thresholds
     assert (first, second) == gc.get_threshold()[:2]

@@ -1,9 +1,10 @@
 """Headers judged by the framing of one connection: what is like the last one is known."""
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from app.http.core.headers import Headers
-from app.http.server.framing import Framing, RequestError, header_bytes
+from app.http.server.framing import Framing, header_bytes
 
 HOST, CHUNKED = b"Host: a\r\n", b"Transfer-Encoding: chunked\r\n"
 
@@ -102,7 +103,7 @@ def test_what_becomes_of_a_request_changes_nothing_for_the_next_one(framing: Fra
     framing.feed(request(HOST))
     assert received.fields[1] == [(b"host", b"a")]
     received.fields[1].append((b"host", b"b"))
-    with pytest.raises(RequestError, match="2 Host"):
+    with pytest.raises(HTTPException, match="2 Host"):
         framing.feed(request(HOST + b"host: b\r\n"))
 
 
@@ -117,13 +118,13 @@ def test_what_becomes_of_a_request_changes_nothing_for_the_next_one(framing: Fra
 )
 def test_another_one_is_judged_as_if_it_were_the_first(framing: Framing, fields: bytes, why: str) -> None:
     framing.feed(request(HOST))
-    with pytest.raises(RequestError, match=why):
+    with pytest.raises(HTTPException, match=why):
         framing.feed(request(fields))
 
 
 def test_the_same_fields_are_another_header_in_another_version(framing: Framing) -> None:
     framing.feed(request(HOST + CHUNKED, body=b"0\r\n\r\n"))
-    with pytest.raises(RequestError, match=r"HTTP/1\.0 has no Transfer-Encoding"):
+    with pytest.raises(HTTPException, match=r"HTTP/1\.0 has no Transfer-Encoding"):
         framing.feed(request(HOST + CHUNKED, b"1.0"))
 
 
@@ -134,16 +135,16 @@ def test_as_many_fields_and_bytes_as_may(framing: Framing, received: Received) -
         rest = 2048 - len(b"/" + HOST + length + b"A: \r\n")
         framing.feed(request(HOST + length + b"A: " + b"a" * rest + b"\r\n", body=body))
     assert len(received.headers) == 3
-    with pytest.raises(RequestError, match="larger than 2048 bytes") as refusal:
+    with pytest.raises(HTTPException, match="larger than 2048 bytes") as refusal:
         framing.feed(request(HOST + length + b"A: " + b"a" * (rest + 1) + b"\r\n", body=body))
-    assert refusal.value.status == 431
+    assert refusal.value.status_code == 431
 
 
 def test_an_unfinished_header_is_as_long_as_one_may_be(framing: Framing) -> None:
     begun = b"GET / HTTP/1.1\r\nA: "
     framing.feed(begun)
     framing.feed(b"a" * (2048 - len(begun)))
-    with pytest.raises(RequestError, match="larger than 2048 bytes"):
+    with pytest.raises(HTTPException, match="larger than 2048 bytes"):
         framing.feed(b"a")
 
 
@@ -163,7 +164,7 @@ def test_a_header_is_as_long_as_it_is_however_it_comes(received: Received) -> No
             framing = Framing(received, 2048, 20)
             framing.feed(data[:cut])
             if refused:
-                with pytest.raises(RequestError, match="larger than 2048 bytes"):
+                with pytest.raises(HTTPException, match="larger than 2048 bytes"):
                     framing.feed(data[cut:])
             else:
                 framing.feed(data[cut:])
@@ -211,9 +212,9 @@ def test_hosts_of_http_1_0(framing: Framing, received: Received) -> None:
         framing.feed(request(fields, b"1.0"))
         framing.restart()
     assert len(received.headers) == 2
-    with pytest.raises(RequestError, match="2 Host") as refusal:
+    with pytest.raises(HTTPException, match="2 Host") as refusal:
         framing.feed(request(HOST + HOST, b"1.0"))
-    assert refusal.value.status == 400
+    assert refusal.value.status_code == 400
 
 
 def test_a_fault_in_what_is_told_is_no_fault_of_the_clients(caplog: pytest.LogCaptureFixture) -> None:
@@ -221,9 +222,9 @@ def test_a_fault_in_what_is_told_is_no_fault_of_the_clients(caplog: pytest.LogCa
         def end(self) -> None:
             raise KeyError("name")
 
-    with pytest.raises(RequestError, match="The server failed to receive the request") as refusal:
+    with pytest.raises(HTTPException, match="The server failed to receive the request") as refusal:
         Framing(Faulty(), 2048, 20).feed(request(HOST))
-    assert refusal.value.status == 500
+    assert refusal.value.status_code == 500
     (record,) = caplog.records
     assert record.getMessage() == "Exception in a parser callback"
     assert record.exc_info
@@ -236,13 +237,13 @@ def test_why_is_told_whatever_else_is_being_handled(received: Received, callback
     """As it is where an answer lets the next requests be taken, and where an Upgrade is left out."""
 
     def refuse(*_: object) -> None:
-        raise RequestError(503, "Why.")
+        raise HTTPException(503, "Why.")
 
     setattr(received, callback, refuse)
     try:
         raise StopIteration
     except StopIteration:
-        with pytest.raises(RequestError, match=r"^Why\.$"):
+        with pytest.raises(HTTPException, match=r"^503: Why\.$"):
             Framing(received, 2048, 20).feed(request(HOST + offer + b"Content-Length: 1\r\n", body=b"x"))
 
 

@@ -16,6 +16,7 @@ from app.engine.service import Service
 from app.http.core.keys import Keys
 from app.http.server.connection import Connection
 from app.http.server.limit import ConnectionLimit, Limits
+from app.http.server.scratch import Scratch
 from app.http.server.turn import Turn
 from app.settings import Settings
 from tests.http.wire import header, length
@@ -60,7 +61,7 @@ def test_requests_leave_nothing_to_collect(kind: str) -> None:
         application = app.main.create_app(service.settings, service, ConnectionLimit())
         service.open()
         handler, transport = app.main.handler_of(application, service.settings, Keys("", "")), Sink()
-        connection = Connection(handler, Limits(), ServerState(), 30, asyncio.get_running_loop(), Turn())
+        connection = Connection(handler, Limits(), ServerState(), 30, asyncio.get_running_loop(), Turn(), Scratch())
         connection.connection_made(transport)
 
         async def answer(data: bytes) -> None:

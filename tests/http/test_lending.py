@@ -11,7 +11,7 @@ from app.codecs.codec import Piece
 from app.http.server.moving import PROBE
 from app.http.server.reader import Reader
 from app.http.server.sender import AT_ONCE, ENCRYPTED, Sender
-from app.http.server.transfers import LENT, Receiving, Sending
+from app.http.server.transfers import LENT, NO_THREADS, Receiving, Sending
 from app.memory.buffers import Buffer
 
 SIZE = 4 * LENT
@@ -91,7 +91,7 @@ class Body:
 
 
 class Reading:
-    def __init__(self, size: int = SIZE, threads: Threads | None = None) -> None:
+    def __init__(self, size: int = SIZE, threads: Any = NO_THREADS) -> None:
         self.transport, self.threads, self.ended = Transport(), threads, list[Any]()
         made: Any = (self.transport, None, threads, self.ended.append)
         self.reader = Reader(*made)
@@ -103,9 +103,9 @@ class Reading:
 
     def lend(self) -> tuple[Receiving, Callable[[], None]]:
         """To a thread, since PROBE bytes came at once."""
-        assert self.threads
         self.reader.filled(self.body, PROBE)
-        return self.threads.lent.pop()
+        lent: tuple[Receiving, Callable[[], None]] = self.threads.lent.pop()
+        return lent
 
 
 def test_nothing_is_read_while_nobody_wants_it() -> None:
@@ -133,8 +133,8 @@ def test_without_threads_the_event_loop_reads_all() -> None:
     assert one.ended == [one.body]
 
 
-@pytest.mark.parametrize("threads", [None, Threads()])
-def test_what_nobody_waits_for_has_no_place(threads: Threads | None) -> None:
+@pytest.mark.parametrize("threads", [NO_THREADS, Threads()])
+def test_what_nobody_waits_for_has_no_place(threads: Any) -> None:
     one = Reading(SIZE, threads)
     one.body.memory = None
     assert one.buffer() is None
@@ -198,7 +198,7 @@ def test_what_is_held_or_closed_meanwhile_is_not_read_on() -> None:
 
 
 class Writing:
-    def __init__(self, threads: Threads | None = None, encrypts: object = None) -> None:
+    def __init__(self, threads: Any = NO_THREADS, encrypts: object = None) -> None:
         self.transport, self.threads, self.sent = Transport(), threads, list[bool]()
         self.transport.encrypts = encrypts
         self.loop = Loop()
@@ -349,9 +349,9 @@ def test_an_answer_that_cannot_be_made_is_cut_short(by_thread: bool, caplog: pyt
         yield [b"some"]
         raise RuntimeError("out of order")
 
-    one = Writing(Threads() if by_thread else None)
+    one = Writing(Threads() if by_thread else NO_THREADS)
     one.sender.send(fail(), SIZE, "/path")
-    if one.threads:
+    if by_thread:
         work, done = one.threads.lent.pop()
         work.error, work.rest = RuntimeError("out of order"), [b"rest"]
         done()

@@ -16,9 +16,9 @@ from app.http.core.exchange import JOINED, Reply, Request
 from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, SHORT, Connection
 from app.http.server.exchange import HELD
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit, Limits
-from app.http.server.scratch import HEADER, LARGE, READ
+from app.http.server.scratch import HEADER, LARGE, READ, Scratch
 from app.http.server.sender import AT_ONCE
-from app.http.server.transfers import LENT
+from app.http.server.transfers import LENT, NO_THREADS
 from app.http.server.turn import Turn
 from app.http.server.watches import HALF_CLOSED_SECONDS
 from app.steps import in_step
@@ -124,7 +124,7 @@ class One:
         self,
         limits: Limits | None = None,
         encrypts: bool = False,
-        transfers: Any = None,
+        transfers: Any = NO_THREADS,
         client: Any = LOCAL,
     ) -> None:
         self.clock = Clock()
@@ -144,7 +144,9 @@ class One:
         self.transport = Transport(encrypts, peername=client, sockname=("127.0.0.1", 80), socket=lent)
         self.limits = limits or Limits()
         self.ends = Turn()
-        self.connection = Connection(self._handle, self.limits, self.state, KEEP_ALIVE, loop, self.ends, transfers)
+        self.connection = Connection(
+            self._handle, self.limits, self.state, KEEP_ALIVE, loop, self.ends, Scratch(), transfers
+        )
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from app.http.server.server import ADMITTED, listen
+from app.http.server.server import listen
+from app.http.server.tls import ADMITTED
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 10.0

@@ -22,6 +22,7 @@ import pytest
 from app.http.server import tls
 from app.http.server.sender import Sender
 from app.http.server.tls import Certificate, Handshakes, certificate_of
+from app.http.server.transfers import NO_THREADS
 from app.http.server.watches import FAREWELL_SECONDS
 from app.settings import Settings, Unusable
 from tests.conftest import ASYNCIO_LOOP, SERVER, RunningServer, ours_only, running_server
@@ -136,7 +137,7 @@ def test_openssl_gets_large_answers_piece_by_piece() -> None:
     async def written(context: object) -> list[bytes]:
         transport: Any = Written(context)
         over = asyncio.Event()
-        sender = Sender(transport, asyncio.get_running_loop(), 5, None, over.set)
+        sender = Sender(transport, asyncio.get_running_loop(), 5, NO_THREADS, over.set)
         sender.send(iter([[b"head", memoryview(answer)], [b"end"]]), len(answer), "/")
         await asyncio.wait_for(over.wait(), 5)
         return list(transport.pieces)

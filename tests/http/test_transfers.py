@@ -24,7 +24,7 @@ from app.http.server.exchange import HELD, Exchange
 from app.http.server.limit import Limits
 from app.http.server.machine import suited
 from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
-from app.http.server.scratch import LARGE
+from app.http.server.scratch import LARGE, Scratch
 from app.http.server.transfers import ALONE, LENT, Receiving, Sending, Transfers, split
 from app.http.server.turn import Turn
 from app.main import _transfers
@@ -254,8 +254,8 @@ def test_split(size: int) -> None:
     assert b"".join(after) == b"abcdefghij"[size:]
 
 
-def test_a_large_body_by_itself_is_the_event_loops(compiler: Compiler) -> None:
-    threads = Transfers(1, compiler.functions)
+def test_a_large_body_by_itself_is_the_event_loops(moving: Moving) -> None:
+    threads = Transfers(1, moving)
     threads.enter()
     assert not threads.worth(ALONE - 1)
     assert threads.worth(ALONE)
@@ -281,13 +281,13 @@ class Failing:
 
 
 def test_work_that_fails_gives_its_socket_and_its_thread_back(
-    pair: Pair, compiler: Compiler, caplog: pytest.LogCaptureFixture
+    pair: Pair, moving: Moving, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport: Any = SimpleNamespace(get_extra_info=lambda _: pair[1])
     open_files = len(os.listdir("/proc/self/fd"))
 
     async def work() -> list[str]:
-        threads, done = Transfers(1, compiler.functions), list[str]()
+        threads, done = Transfers(1, moving), list[str]()
         loop = asyncio.get_running_loop()
         for name in ("first", "second"):
             ended = asyncio.Event()
@@ -304,7 +304,7 @@ def test_work_that_fails_gives_its_socket_and_its_thread_back(
     assert len(os.listdir("/proc/self/fd")) == open_files, "which it has closed"
 
 
-def test_each_has_a_thread_and_nothing_is_kept_of_what_is_done(pair: Pair, compiler: Compiler) -> None:
+def test_each_has_a_thread_and_nothing_is_kept_of_what_is_done(pair: Pair, moving: Moving) -> None:
     transport: Any = SimpleNamespace(get_extra_info=lambda _: pair[1])
     both = threading.Barrier(2)
 
@@ -315,7 +315,7 @@ def test_each_has_a_thread_and_nothing_is_kept_of_what_is_done(pair: Pair, compi
             both.wait(10)
 
     async def work() -> None:
-        threads, ended = Transfers(2, compiler.functions), asyncio.Semaphore(0)
+        threads, ended = Transfers(2, moving), asyncio.Semaphore(0)
         for _ in range(2):
             met = [Meeting(), Meeting()]
             for each in met:
@@ -334,16 +334,16 @@ def test_each_has_a_thread_and_nothing_is_kept_of_what_is_done(pair: Pair, compi
 
 
 def test_without_llvm_the_event_loop_does_all(compiler: Compiler) -> None:
-    for loops, count, made in ((compiler, 2, True), (None, 2, False), (compiler, 0, False)):
+    for loops, count, made in ((compiler, 2, 2), (None, 2, 0), (compiler, 0, 0)):
         service: Any = SimpleNamespace(loops=loops)
-        assert (_transfers(Settings(transfer_threads=count), service) is not None) == made
+        assert _transfers(Settings(transfer_threads=count), service).idle == made
 
 
 class Noting(Transfers):
     """Knows what was done."""
 
-    def __init__(self, compiler: Compiler) -> None:
-        super().__init__(2, compiler.functions)
+    def __init__(self, moving: Moving) -> None:
+        super().__init__(2, moving)
         self.done: list[Any] = []
 
     def submit(self, work: Any, *arguments: Any) -> None:
@@ -381,11 +381,11 @@ def echoing(parted: list[bool]) -> Callable[[Request], Any]:
 
 @pytest.mark.parametrize("hangs_up", [False, True])
 def test_a_connection_lends_its_socket_and_has_it_back(
-    hangs_up: bool, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+    hangs_up: bool, moving: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfers, "ALONE", LENT)
     monkeypatch.setattr(reader, "PROBE", 1)  # whatever the loop finds first is enough
-    threads, parted = Noting(compiler), list[bool]()
+    threads, parted = Noting(moving), list[bool]()
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % SIZE
 
     def ask(port: int) -> bytes:
@@ -403,7 +403,7 @@ def test_a_connection_lends_its_socket_and_has_it_back(
 
     async def serve() -> bytes:
         loop = asyncio.get_running_loop()
-        make = lambda: Connection(echoing(parted), Limits(), ServerState(), 30, loop, Turn(), threads)  # noqa: E731
+        make = lambda: Connection(echoing(parted), Limits(), ServerState(), 30, loop, Turn(), Scratch(), threads)  # noqa: E731
         async with await loop.create_server(make, "127.0.0.1", 0) as server:
             answer = await asyncio.to_thread(ask, server.sockets[0].getsockname()[1])
             end = loop.time() + 10

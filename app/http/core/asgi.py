@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.codecs.codec import Encoded
 from app.http.core.answers import grouped
 from app.http.core.exchange import JOINED, Disconnected, Handler, Reply, Request, in_task
+from app.http.core.headers import fields
 from app.memory.buffers import Buffer
 
 _PART = 1 << 20
@@ -64,20 +65,21 @@ class AsgiBody:
 
 def request_of(scope: Scope, receive: Receive) -> Request:
     """The request of an ASGI application."""
-    request = Request(
+    raw_headers = [*scope["headers"]]
+    headers = fields(raw_headers)
+    return Request(
         scope["method"],
         scope["path"],
         scope.get("raw_path") or scope["path"].encode(),
         scope["query_string"],
-        [*scope["headers"]],
-        AsgiBody(-1, receive),
-        version=scope["http_version"],
-        scheme=scope["scheme"],
-        client=scope.get("client"),
-        server=scope.get("server"),
+        raw_headers,
+        AsgiBody(int(headers.get(b"content-length", b"-1")), receive),
+        headers,
+        scope["http_version"],
+        scope["scheme"],
+        scope.get("client"),
+        scope.get("server"),
     )
-    request.body.announced = int(request.headers.get(b"content-length", b"-1"))
-    return request
 
 
 class Application:

@@ -15,8 +15,7 @@ from app.engine.service import Abandoned, Service
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import CODECS, TooHeavy, read_document
 from app.http.core.exchange import Disconnected, Incoming, RawHeaders, Request, in_task
-from app.http.core.headers import Headers
-from app.http.core.media_types import media_type, preferred
+from app.http.core.media_types import media_type, preferred, unsupported
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer, beginning
 from app.settings import Settings
@@ -50,37 +49,25 @@ def no_data(beginning: bytes, length: int) -> int:
     return 0
 
 
-def codec_of_request(headers: Headers) -> Codec:
-    """By Content-Type. Raises HTTPException 415."""
-    return _codec_of_request(headers.get(b"content-type", b""))
-
-
 @lru_cache
-def _codec_of_request(header: bytes) -> Codec:
-    text = header.decode("latin-1")
-    kind = media_type(text)
+def codec_of_request(header: bytes) -> Codec:
+    """From Content-Type. Raises HTTPException 415."""
+    kind = media_type(header)
     codec = CODECS.get(_ALIASES.get(kind, kind))
     if codec is None:
-        given = f"is {text[:100]}" if text else "is missing"
-        raise HTTPException(415, f"Content-Type {given}; send {' or '.join(CODECS)}.")
+        raise unsupported(header, f"send {' or '.join(CODECS)}")
     return codec
 
 
-def codec_of_answer(headers: Headers) -> Codec:
-    """By Accept. Raises HTTPException 406."""
-    return _codec_of_answer(headers.get(b"accept"))
-
-
 @lru_cache
-def _codec_of_answer(header: bytes | None) -> Codec:
-    kind = preferred([] if header is None else [header.decode("latin-1")], [*CODECS, *_ALIASES])
+def codec_of_answer(header: bytes) -> Codec:
+    """From Accept. Raises HTTPException 406."""
+    kind = preferred(header.decode("latin-1"), [*CODECS, *_ALIASES])
     return CODECS[_ALIASES.get(kind, kind)]
 
 
-def prefers_minimal(header: bytes | None) -> bool:
-    """Whether a Prefer, if there is one, asks for return=minimal (RFC 7240): the first preference of a name counts."""
-    if header is None:
-        return False
+def prefers_minimal(header: bytes) -> bool:
+    """Whether Prefer asks for return=minimal (RFC 7240): the first preference of a name counts."""
     preferences = (each.partition(b";")[0].strip().lower() for each in header.split(b","))
     returns = [
         value.strip(b' "')
@@ -151,8 +138,7 @@ def read_plain_body(
 
     Raises HTTPException 415, too.
     """
-    header = request.headers.get(b"content-encoding")
-    coding = coding_of_request(header) if header else b""
+    coding = coding_of_request(request.headers.get(b"content-encoding", b""))
     if coding:
         return _read_compressed(service, request, memory, coding)
     return read_body(request, service.settings, memory, align)
@@ -203,10 +189,6 @@ class _Reading:
                 await self._append(piece, shift)
         return self._buffer[shift : shift + self._length]
 
-    def _check(self, length: int) -> None:
-        if length > self._most:  # chunked: no length was announced
-            raise LimitExceeded("max_body_bytes", "Bytes of the body", None, self._most)
-
     async def _append(self, piece: bytes, shift: int) -> None:
         end = self._length + len(piece)
         await self._grow(end, shift)
@@ -232,7 +214,8 @@ class _Reading:
 
     async def _grow(self, least: int, shift: int) -> None:
         """Make room for `least` bytes, but for no more than were announced."""
-        self._check(least)
+        if least > self._most:  # chunked: no length was announced
+            raise LimitExceeded("max_body_bytes", "Bytes of the body", None, self._most)
         if shift + least <= len(self._buffer):
             return
         old, self._buffer = self._buffer, await self._larger(least, shift)

@@ -55,8 +55,6 @@ _ZSTD_BLOCKS = 1 << 19
 
 def coding_of_request(header: bytes) -> bytes:
     """From Content-Encoding; empty for none. Raises HTTPException 415."""
-    if not header:
-        return b""
     coding = _stated(header)
     if coding in (b"", b"identity"):
         return b""
@@ -75,8 +73,6 @@ def coding_of_answer(header: bytes) -> bytes:
     A client that names one coding wants it, as Triton's do. A list of all that it could read, which HTTP libraries send
     of their own accord, is no such wish: the quickest answer to it is the plain one.
     """
-    if not header:
-        return b""
     coding = _stated(header)
     return coding if coding in _CODINGS else b""
 

@@ -5,21 +5,26 @@ from collections.abc import Sequence
 from starlette.exceptions import HTTPException
 
 
-def media_type(content_type: str) -> str:
+def media_type(content_type: bytes) -> str:
     """The type and subtype of a Content-Type, without parameters."""
-    return content_type.partition(";")[0].strip().lower()
+    return content_type.decode("latin-1").partition(";")[0].strip().lower()
 
 
-def preferred(accept: Sequence[str], offered: Sequence[str]) -> str:
-    """The one of `offered` that the Accept lines like best, the first of equals. Raises HTTPException 406."""
-    given = ", ".join(line for line in accept if line.strip(" \t,"))  # empty elements are none (RFC 9110, 5.6.1)
-    if not given:
+def unsupported(content_type: bytes, advice: str) -> HTTPException:
+    """Status 415 for a body that came with this Content-Type, or none. `advice` says what to send."""
+    given = f"is {content_type[:100].decode('latin-1')}" if content_type else "is missing"
+    return HTTPException(415, f"Content-Type {given}; {advice}.")
+
+
+def preferred(accept: str, offered: Sequence[str]) -> str:
+    """The one of `offered` that Accept likes best, the first of equals. Raises HTTPException 406."""
+    ranges = [_range(part) for part in accept.split(",") if part.strip()]
+    if not ranges:  # empty elements are none (RFC 9110, 5.6.1)
         return offered[0]
-    ranges = [_range(part) for part in given.split(",") if part.strip()]
     qualities = [_quality(each, ranges) for each in offered]
     best = max(qualities)
     if best <= 0:
-        raise HTTPException(406, f"Accept is {given[:100]}; this resource is {' or '.join(offered)}.")
+        raise HTTPException(406, f"Accept is {accept[:100]}; this resource is {' or '.join(offered)}.")
     return offered[qualities.index(best)]
 
 

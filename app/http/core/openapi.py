@@ -23,7 +23,8 @@ from app.operators.fusion import FusedActivation
 Json: TypeAlias = dict[str, Any]
 
 JSON, MSGPACK, OCTETS = "application/json", "application/msgpack", "application/octet-stream"
-BIN = {"type": "string", "format": "binary", "description": "MessagePack's bin."}
+BYTES = {"type": "string", "format": "binary"}
+BIN = BYTES | {"description": "MessagePack's bin."}
 DATA = {"description": "MessagePack's bin, or what JSON has in place of a text."}
 
 _STATUSES = {
@@ -109,10 +110,12 @@ def query(model: type[BaseModel]) -> list[Json]:
     ]
 
 
-def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
+def health(
+    operation_id: str, summary: str, kind: Any, *statuses: int, error: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
     answers = {JSON: {"schema": ref(kind)}}
-    made = operation(operation_id, summary, answers, 412, *statuses)
+    made = operation(operation_id, summary, answers, 412, *statuses, error=error)
     for status in statuses:
         answering(made, status, answers)
     made["openapi_extra"]["security"] = []
@@ -253,9 +256,7 @@ def _parameter_schema(info: FieldInfo) -> Json:
 def msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
     """A body in MessagePack: bytes to generators, and what is in them to readers."""
     contents = [{"$ref": ref(kind)["$ref"] + suffix} for kind in kinds]
-    schema = {
-        "type": "string",
-        "format": "binary",
+    schema = BYTES | {
         "contentMediaType": MSGPACK,
         "contentSchema": contents[0] if len(contents) == 1 else {"oneOf": contents},
         "description": "MessagePack of the same structure as in JSON; tensor data are bin.",

@@ -5,7 +5,6 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
 
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Violation
@@ -13,13 +12,8 @@ from app.contract.violations import ContractError, Violation
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_query(request: Request, model: type[M], empty_is_absent: bool = False) -> M:
-    """The query of `request` as `model`, whose fields are single texts. Raises ContractError."""
-    return judged_query(request.query_params, model, empty_is_absent)
-
-
-def judged_query(query: QueryParams, model: type[M], empty_is_absent: bool = False) -> M:
-    """The same of `query` itself."""
+def read_query(query: QueryParams, model: type[M], empty_is_absent: bool = False) -> M:
+    """`query` as `model`, whose fields are single texts. Raises ContractError."""
     pairs = [pair for pair in query.multi_items() if pair[1] or not empty_is_absent]
     violations = [
         Violation((name,), f"{abbreviate(name)} is given {count} times; give it once.", count, 1)

@@ -17,12 +17,10 @@ Endpoint: TypeAlias = Callable[[Request, Mapping[str, str]], Coroutine[Any, Any,
 
 
 class DirectRoute(APIRoute):
-    """A route for POST to an `Endpoint`, documented as FastAPI's are. `documented` has the description."""
+    """A route for POST to an `Endpoint`, documented as FastAPI's are."""
 
-    def __init__(
-        self, path: str, direct: Endpoint, documented: Callable[[], None], tag: str, described: dict[str, Any]
-    ) -> None:
-        super().__init__(path, documented, methods=["POST"], tags=[tag], **described)
+    def __init__(self, path: str, direct: Endpoint, tag: str, description: str, described: dict[str, Any]) -> None:
+        super().__init__(path, lambda: None, methods=["POST"], tags=[tag], description=description, **described)
         self.direct = direct
 
 

@@ -397,11 +397,10 @@ def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
         openapi.infer("modelInfer", "Execute a model"),
         openapi.infer("modelVersionInfer", "Execute a version of a model", "version"),
     )
+    text = (
+        "Execute a model, an operator, a kept graph or one from a file: tensors in, results out, as numbers or binary."
+    )
     return [
-        DirectRoute(PATH, endpoint, _documented, "inference", plain),
-        DirectRoute(VERSIONED, endpoint, _documented, "inference", versioned),
+        DirectRoute(PATH, endpoint, "inference", text, plain),
+        DirectRoute(VERSIONED, endpoint, "inference", text, versioned),
     ]
-
-
-def _documented() -> None:
-    """Execute a model, an operator, a kept graph or one from a file: tensors in, results out, as numbers or binary."""

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from app.http.core import openapi as core
 from app.http.core.headers import JSON_LENGTH
-from app.http.core.openapi import ON_CONDITION, answering, header, operation, ref
+from app.http.core.openapi import BYTES, ON_CONDITION, answering, header, operation, ref
 from app.http.inference import documents
 from app.http.inference.answers import BINARY, JSON
 
@@ -52,13 +53,8 @@ _ANSWERED = {
 
 def infer(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
     """Of the inference routes."""
-    binary = {
-        "schema": {
-            "type": "string",
-            "format": "binary",
-            "description": f"{JSON_LENGTH} bytes of JSON, then each tensor's binary data, little-endian.",
-        }
-    }
+    text = f"{JSON_LENGTH} bytes of JSON, then each tensor's binary data, little-endian."
+    binary = {"schema": BYTES | {"description": text}}
     body = {JSON: {"schema": ref(documents.InferRequest), "example": _EXAMPLE}, BINARY: binary}
     answers = {JSON: {"schema": ref(documents.InferResponse), "example": _ANSWERED}, BINARY: binary}
     described = operation(
@@ -89,12 +85,8 @@ def of_model(operation_id: str, summary: str, kind: Any, *path: str) -> dict[str
 
 
 def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
-    """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
-    described = operation(operation_id, summary, _content(kind), 412, *statuses, error=_ERROR)
-    for status in statuses:
-        answering(described, status, _content(kind))
-    described["openapi_extra"]["security"] = []
-    return described
+    """Of a GET that probes send."""
+    return core.health(operation_id, summary, kind, *statuses, error=_ERROR)
 
 
 def ready(operation_id: str, summary: str, *path: str) -> dict[str, Any]:

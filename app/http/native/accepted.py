@@ -17,7 +17,6 @@ from app.engine.prepared import Outcome
 from app.http.core.answers import Fields
 from app.http.core.bodies import codec_of_answer, prefers_minimal
 from app.http.core.documents import CODECS
-from app.http.core.headers import Headers
 from app.http.core.media_types import preferred
 from app.http.native.answers import AnswerForm, DocumentForm, FileForm
 from app.http.native.requests import Dispatch
@@ -25,9 +24,6 @@ from app.memory.accounts import MemoryShare
 
 FORMATS: dict[str, TensorFormat] = {each.media_type: each for each in (Npy(), Npz(), Safetensors(), Raw())}
 """By media type."""
-
-_ONE_OF = {Npz.media_type: Npy.media_type}
-"""What one tensor is answered in where several came."""
 
 _OF_ONE = (Npy.media_type, Raw.media_type)
 """Formats of one tensor alone."""
@@ -37,7 +33,7 @@ _OF_ONE = (Npy.media_type, Raw.media_type)
 class AcceptedForm:
     """Implements `AnswerForm`: what Accept prefers, which depends on how many outputs there are."""
 
-    accept: tuple[str, ...]
+    accept: str
     given: str
     minimal: bool
 
@@ -57,8 +53,8 @@ class AcceptedForm:
 
 
 @lru_cache
-def _form_of_outputs(accept: tuple[str, ...], given: str, minimal: bool, *, several: bool) -> AnswerForm:
-    of_its_kind = {Npy.media_type: Npz.media_type, Raw.media_type: Npz.media_type} if several else _ONE_OF
+def _form_of_outputs(accept: str, given: str, minimal: bool, *, several: bool) -> AnswerForm:
+    of_its_kind = dict.fromkeys(_OF_ONE, Npz.media_type) if several else {Npz.media_type: Npy.media_type}
     first = of_its_kind.get(given, given)
     others = [each for each in (*FORMATS, *CODECS) if not (several and each in _OF_ONE)]
     chosen = preferred(accept, list(dict.fromkeys([first, *others])))
@@ -66,27 +62,21 @@ def _form_of_outputs(accept: tuple[str, ...], given: str, minimal: bool, *, seve
 
 
 @lru_cache
-def accepted_for_files(accept: bytes | None) -> tuple[str, ...]:
+def accepted_for_files(accept: bytes) -> str:
     """What `AcceptedForm` needs to know of Accept. Raises HTTPException 406 where nothing that there is suits it."""
-    lines = () if accept is None else (accept.decode("latin-1"),)
-    preferred(lines, [*FORMATS, *CODECS])  # which of them depends on the outputs
-    return lines
+    wanted = accept.decode("latin-1")
+    preferred(wanted, [*FORMATS, *CODECS])  # which of them depends on the outputs
+    return wanted
 
 
-def form_of_answer(headers: Headers) -> AnswerForm:
+@lru_cache
+def form_of_answer(accept: bytes, prefer: bytes) -> AnswerForm:
     """What a client that sends a document is answered in: a document, or a file if Accept likes that best.
 
     Raises HTTPException 406.
     """
-    return _form_of_answer(headers.get(b"accept"), headers.get(b"prefer"))
-
-
-@lru_cache
-def _form_of_answer(accept: bytes | None, prefer: bytes | None) -> AnswerForm:
-    minimal = prefers_minimal(prefer)
-    if accept is not None:
-        lines = (accept.decode("latin-1"),)
-        with contextlib.suppress(HTTPException):  # there may be another name for a document
-            if preferred(lines, [*CODECS, *FORMATS]) in FORMATS:
-                return AcceptedForm(lines, JsonCodec.media_type, minimal)
-    return DocumentForm(codec_of_answer({} if accept is None else {b"accept": accept}), minimal)
+    wanted, minimal = accept.decode("latin-1"), prefers_minimal(prefer)
+    with contextlib.suppress(HTTPException):  # there may be another name for a document
+        if preferred(wanted, [*CODECS, *FORMATS]) in FORMATS:
+            return AcceptedForm(wanted, JsonCodec.media_type, minimal)
+    return DocumentForm(codec_of_answer(accept), minimal)

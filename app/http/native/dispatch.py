@@ -6,7 +6,6 @@ from typing import Any
 
 from app.codecs.codec import Body, Decoder, Encoded
 from app.engine.prepared import Outcome
-from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered
 from app.http.core.bodies import (
@@ -32,24 +31,14 @@ QUICK = 1 << 23
 """Bytes of a document like an earlier one whose tensor data are decoded in less time than a thread is woken twice."""
 
 
-class DispatchEndpoint:
-    """Answers the dispatches of a service."""
-
-    def __init__(self, service: Service) -> None:
-        self.reader = DispatchReader(service)
-        service.caches["requests"] = self.reader.cache
-
-    def __call__(self, request: Request, _: Mapping[str, str]) -> Coroutine[Any, Any, Reply]:
-        return answer_dispatch(self.reader, request)
-
-
 def answer_dispatch(reader: Reader, request: Request) -> Coroutine[Any, Any, Reply]:
     """What comes of a dispatch that `reader` reads: all of it here if that takes no time, else by a worker.
 
     Raises HTTPException 406 and 415 before there is anything to wait for.
     """
     headers = request.headers
-    return answer_in(form_of_answer(headers), codec_of_request(headers), reader, request)
+    wanted = form_of_answer(headers.get(b"accept", b""), headers.get(b"prefer", b""))
+    return answer_in(wanted, codec_of_request(headers.get(b"content-type", b"")), reader, request)
 
 
 async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request: Request) -> Reply:
@@ -127,14 +116,12 @@ def _encoded(wanted: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: M
     return staged("encode", wanted.write, dispatch, outcome, memory)
 
 
-class DispatchRoute(DirectRoute):
-    """The route of POST /v1/dispatch."""
+def route(reader: DispatchReader) -> DirectRoute:
+    """That of all dispatches which say what to execute."""
+    reader.service.caches["requests"] = reader.cache
 
-    def __init__(self, service: Service) -> None:
-        endpoint = DispatchEndpoint(service)
-        super().__init__("/v1/dispatch", endpoint, _documented, "native", openapi.dispatch())
-        self.reader = endpoint.reader
+    def answer(request: Request, _: Mapping[str, str]) -> Coroutine[Any, Any, Reply]:
+        return answer_dispatch(reader, request)
 
-
-def _documented() -> None:
-    """Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."""
+    text = "Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."
+    return DirectRoute("/v1/dispatch", answer, "native", text, openapi.dispatch())

@@ -6,7 +6,6 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import QueryParams
-from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Body, Codec, Encoded
 from app.contract.validation import abbreviate
@@ -17,9 +16,8 @@ from app.engine.workers import Ticket
 from app.http.core.answers import answered, content_type
 from app.http.core.bodies import codec_of_answer, compressed, read_plain_body
 from app.http.core.exchange import Reply, Request
-from app.http.core.headers import Headers
-from app.http.core.media_types import media_type
-from app.http.core.queries import judged_query
+from app.http.core.media_types import media_type, unsupported
+from app.http.core.queries import read_query
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
 from app.memory.accounts import MemoryShare
@@ -47,18 +45,14 @@ class ModelQuery(BaseModel):
     )
 
 
-class DxDispatchEndpoint:
-    """Runs the models that are sent to a service. `dispatched` is told of each dispatch that ran."""
+def route(service: Service, dispatched: Dispatched) -> DirectRoute:
+    """That of models, to be run by `service`. `dispatched` is told of each dispatch that ran."""
 
-    def __init__(self, service: Service, dispatched: Dispatched) -> None:
-        self._service = service
-        self._dispatched = dispatched
-
-    async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
-        service, headers = self._service, request.headers
-        wanted = codec_of_answer(headers)
-        is_zip = _is_zip(headers)
-        name = judged_query(QueryParams(request.query), ModelQuery).model
+    async def answer(request: Request, _: Mapping[str, str]) -> Reply:
+        headers = request.headers
+        wanted = codec_of_answer(headers.get(b"accept", b""))
+        is_zip = _is_zip(headers.get(b"content-type", b""))
+        name = read_query(QueryParams(request.query), ModelQuery).model
         memory = service.memory.open()
         try:
             body = await read_plain_body(service, request, memory)
@@ -66,16 +60,22 @@ class DxDispatchEndpoint:
             def work(ticket: Ticket[None]) -> tuple[Result, Encoded]:
                 return _run(service, ticket, body, is_zip, name, wanted, memory)
 
-            result, answer = await service.run(work, memory, request.body.hung_up, request.stages)
+            result, found = await service.run(work, memory, request.body.hung_up, request.stages)
             for number, each in enumerate(result.dispatched):
-                self._dispatched(*each)
+                dispatched(*each)
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
-            content, coding = await compressed(service, request, answer, memory)
+            content, coding = await compressed(service, request, found, memory)
             return answered(content, [content_type(wanted.media_type), *coding], memory.close)
         except BaseException:
             memory.close()
             raise
+
+    text = (
+        "Run a model of Microsoft's DxDispatch: a JSON file, or a zip of one and the files that it names. Answers what "
+        "it prints, and the files that it writes."
+    )
+    return DirectRoute("/v1/dxdispatch", answer, "native", text, openapi.dxdispatch(ModelQuery))
 
 
 def _run(
@@ -126,24 +126,9 @@ def _model_in(names: list[str], name: str | None) -> PurePosixPath:
     return chosen[0]
 
 
-def _is_zip(headers: Headers) -> bool:
-    """By Content-Type. Raises HTTPException 415."""
-    text = headers.get(b"content-type", b"").decode("latin-1")
-    kind = media_type(text)
+def _is_zip(content_type: bytes) -> bool:
+    """Raises HTTPException 415."""
+    kind = media_type(content_type)
     if kind not in (_JSON, *_ZIPS):
-        given = f"is {text[:100]}" if text else "is missing"
-        raise HTTPException(415, f"Content-Type {given}; send {_JSON}, or {' or '.join(_ZIPS[:2])} for a zip.")
+        raise unsupported(content_type, f"send {_JSON}, or {' or '.join(_ZIPS[:2])} for a zip")
     return kind != _JSON
-
-
-class DxDispatchRoute(DirectRoute):
-    """The route of POST /v1/dxdispatch."""
-
-    def __init__(self, service: Service, dispatched: Dispatched) -> None:
-        endpoint = DxDispatchEndpoint(service, dispatched)
-        super().__init__("/v1/dxdispatch", endpoint, _documented, "native", openapi.dxdispatch(ModelQuery))
-
-
-def _documented() -> None:
-    """Run a model of Microsoft's DxDispatch: a JSON file, or a zip of one and the files that it names. Answers what it
-    prints, and the files that it writes."""

@@ -16,7 +16,7 @@ from app.contract.violations import ContractError
 from app.http.core.bodies import prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.exchange import Reply, Request
-from app.http.core.media_types import media_type
+from app.http.core.media_types import media_type, unsupported
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
 from app.http.native.accepted import FORMATS, AcceptedForm, accepted_for_files
@@ -36,38 +36,36 @@ _LONGEST_QUERY = 1 << 10
 """Bytes of a query that is remembered."""
 
 
-class FilesEndpoint:
-    """Answers dispatches of one operator on files, as `reader` reads dispatches."""
+def route(reader: Reader) -> DirectRoute:
+    """That of dispatches of one operator on files, as `reader` reads dispatches."""
+    max_bytes = reader.service.settings.max_body_bytes
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._max_bytes = reader.service.settings.max_body_bytes
-
-    async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
+    async def answer(request: Request, path: Mapping[str, str]) -> Reply:
         headers = request.headers
-        accept = accepted_for_files(headers.get(b"accept"))
+        accept = accepted_for_files(headers.get(b"accept", b""))
         kind = _format_of(headers.get(b"content-type", b""))
         make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
-        codec = make(kind, path["Type"], request.query, self._max_bytes)
-        wanted = AcceptedForm(accept, kind, prefers_minimal(headers.get(b"prefer")))
+        codec = make(kind, path["Type"], request.query, max_bytes)
+        wanted = AcceptedForm(accept, kind, prefers_minimal(headers.get(b"prefer", b"")))
         try:
-            return await answer_in(wanted, codec, self._reader, request)
+            return await answer_in(wanted, codec, reader, request)
         except ContractError as error:
             raise in_query(error) from None
+
+    text = (
+        "Execute one operator on tensors that are files, its attributes in the query: the outputs come in a file, too."
+    )
+    return DirectRoute("/v1/operators/{Type}/dispatch", answer, "native", text, openapi.files())
 
 
 @lru_cache
 def _format_of(content_type: bytes) -> str:
     """Raises HTTPException 415."""
-    text = content_type.decode("latin-1")
-    kind = media_type(text)
+    kind = media_type(content_type)
     kind = _ALIASES.get(kind, kind)
     if kind not in FORMATS:
-        given = f"is {text[:100]}" if text else "is missing"
         documents = " and ".join(CODECS)
-        raise HTTPException(
-            415, f"Content-Type {given}; send {' or '.join(FORMATS)} here, and {documents} to /v1/dispatch."
-        )
+        raise unsupported(content_type, f"send {' or '.join(FORMATS)} here, and {documents} to /v1/dispatch")
     return kind
 
 
@@ -86,13 +84,3 @@ def _codec(kind: str, name: str, query: bytes, max_bytes: int) -> Decoder:
 
 
 _remembered_codec = lru_cache(256)(_codec)
-
-
-def routes(reader: Reader) -> list[DirectRoute]:
-    """Those that tensors take."""
-    path = "/v1/operators/{Type}/dispatch"
-    return [DirectRoute(path, FilesEndpoint(reader), _documented, "native", openapi.files(list(FORMATS)))]
-
-
-def _documented() -> None:
-    """Execute one operator on tensors that are files, its attributes in the query: the outputs come in a file, too."""

@@ -17,7 +17,6 @@ from app.engine.graph_documents import (
     GraphExecuteRequest,
     GraphKeepRequest,
     GraphSummary,
-    GraphTimes,
     GraphTimesQuery,
     OnnxKeepRequest,
     hold_parts,
@@ -31,7 +30,6 @@ from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, 
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
-from app.http.core.openapi import query
 from app.http.core.queries import read_query
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
@@ -66,14 +64,11 @@ async def graph(request: FastApiRequest) -> Response:
     return json_answer(request, kept.described_whole())
 
 
-@router.post(
-    "/{id}/times",
-    **openapi.measurement("timeGraph", "Measure a kept graph", GraphTimes, [openapi.GRAPH_ID, *query(GraphTimesQuery)]),
-)
+@router.post("/{id}/times", **openapi.graph_times())
 async def times(request: FastApiRequest) -> Response:
     """Run a graph that is kept on zeros, and tell how long each of its kernels takes."""
     service: Service = request.app.state.service
-    asked = read_query(request, GraphTimesQuery)
+    asked = read_query(request.query_params, GraphTimesQuery)
     kept = await kept_graph(service, request.path_params["id"])
     device = kept.device if asked.device is None else asked.device
     service.check_device(device)
@@ -84,7 +79,7 @@ async def times(request: FastApiRequest) -> Response:
     return json_answer(request, found)
 
 
-@router.delete("/{id}", **openapi.deletion("dropGraph", "Drop a kept graph", 404, parameters=[openapi.GRAPH_ID]))
+@router.delete("/{id}", **openapi.graph_deletion())
 async def drop(request: FastApiRequest) -> Response:
     """Drop a graph. Dispatches that run finish."""
     service: Service = request.app.state.service
@@ -92,45 +87,46 @@ async def drop(request: FastApiRequest) -> Response:
     return Response(status_code=204)
 
 
-class KeepEndpoint:
-    """Takes graphs to be kept."""
+async def _answer_keep(service: Service, request: Request, _: Mapping[str, str]) -> Reply:
+    headers = request.headers
+    wanted, kind = codec_of_answer(headers.get(b"accept", b"")), headers.get(b"content-type", b"")
+    given = None if is_onnx(kind) else codec_of_request(kind)
+    with service.memory.open() as memory:
+        body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+        def work(ticket: Ticket[None]) -> tuple[KeptGraph, bool]:
+            if given is None:
+                asked = of_query(request.query)
+                return keep_onnx(service, memoryview(body), asked, memory, ticket.cancelled)
+            judge = partial(keep, service, given, body, memory, ticket.cancelled)
+            return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
 
-    async def __call__(self, request: Request, _: Mapping[str, str]) -> Reply:
-        service, headers = self._service, request.headers
-        wanted = codec_of_answer(headers)
-        given = None if is_onnx(headers) else codec_of_request(headers)
-        with service.memory.open() as memory:
-            body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
+        kept, is_new = await service.run(work, memory, request.body.hung_up, request.stages)
+        (document,) = wanted.encode(kept.described())
+        assert not isinstance(document, Hole)
+        content, coding = await compressed(service, request, Encoded(len(document), (document,)), memory)
+    status = 201 if is_new else 200
+    location = (b"location", f"/v1/graphs/{kept.entry.record.id}".encode())
+    return answered(content, [content_type(wanted.media_type), location, *coding], nothing, status)
 
-            def work(ticket: Ticket[None]) -> tuple[KeptGraph, bool]:
-                if given is None:
-                    asked = of_query(request.query)
-                    return keep_onnx(service, memoryview(body), asked, memory, ticket.cancelled)
-                judge = partial(self._keep, given, body, memory, ticket.cancelled)
-                return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
 
-            kept, is_new = await service.run(work, memory, request.body.hung_up, request.stages)
-            (document,) = wanted.encode(kept.described())
-            assert not isinstance(document, Hole)
-            content, coding = await compressed(service, request, Encoded(len(document), (document,)), memory)
-        status = 201 if is_new else 200
-        location = (b"location", f"/v1/graphs/{kept.entry.record.id}".encode())
-        return answered(content, [content_type(wanted.media_type), location, *coding], nothing, status)
-
-    def _keep(
-        self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool], document: object
-    ) -> tuple[KeptGraph, bool]:
-        if isinstance(document, dict) and "onnx" in document:
-            asked = validate(OnnxKeepRequest, document)
-            data = codec.binary(body, asked.onnx, ("onnx",), memory)
-            return keep_onnx(self._service, data, of_document(asked), memory, cancelled)
-        hold_parts(document, self._service.settings.max_graph_nodes, memory)
-        request = validate(GraphKeepRequest, document)
-        self._service.check_device(request.device)
-        return self._service.graphs.keep(request, codec, body, memory, cancelled)
+def keep(
+    service: Service,
+    codec: Decoder,
+    body: Body,
+    memory: MemoryShare,
+    cancelled: Callable[[], bool],
+    document: object,
+) -> tuple[KeptGraph, bool]:
+    """What `document`, in `body`, asks for, kept, and whether it is new. For a worker."""
+    if isinstance(document, dict) and "onnx" in document:
+        asked = validate(OnnxKeepRequest, document)
+        data = codec.binary(body, asked.onnx, ("onnx",), memory)
+        return keep_onnx(service, data, of_document(asked), memory, cancelled)
+    hold_parts(document, service.settings.max_graph_nodes, memory)
+    request = validate(GraphKeepRequest, document)
+    service.check_device(request.device)
+    return service.graphs.keep(request, codec, body, memory, cancelled)
 
 
 class GraphReader(Reader):
@@ -195,15 +191,9 @@ class GraphDispatchEndpoint:
 def routes(service: Service) -> list[DirectRoute]:
     """Those that tensors take."""
     dispatch = GraphDispatchEndpoint(service)
+    keeping = "Have a graph compiled, initialized and kept: 201 for a new one, 200 for one that is there already."
+    dispatching = "Execute a graph that is kept: tensors in, the results and where they were computed out."
     return [
-        DirectRoute("/v1/graphs", KeepEndpoint(service), _keep, "native", openapi.keep()),
-        DirectRoute("/v1/graphs/{id}/dispatch", dispatch, _dispatch, "native", openapi.graph_dispatch()),
+        DirectRoute("/v1/graphs", partial(_answer_keep, service), "native", keeping, openapi.keep()),
+        DirectRoute("/v1/graphs/{id}/dispatch", dispatch, "native", dispatching, openapi.graph_dispatch()),
     ]
-
-
-def _keep() -> None:
-    """Have a graph compiled, initialized and kept: 201 for a new one, 200 for one that is there already."""
-
-
-def _dispatch() -> None:
-    """Execute a graph that is kept: tensors in, the results and where they were computed out."""

@@ -8,7 +8,6 @@ from app.contract.violations import ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import PART, GraphKeepRequest, OnnxKeepRequest, OnnxQuery
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
-from app.http.core.headers import Headers
 from app.http.core.media_types import media_type
 from app.http.core.openapi import OCTETS
 from app.memory.accounts import MemoryShare
@@ -23,9 +22,9 @@ from app.models.repository.model import blaming_nodes, pausing, request_of
 from app.models.repository.warm import Stated, parse_stated
 
 
-def is_onnx(headers: Headers) -> bool:
+def is_onnx(content_type: bytes) -> bool:
     """Whether the body is a file by itself."""
-    return media_type(headers.get(b"content-type", b"").decode("latin-1")) == OCTETS
+    return media_type(content_type) == OCTETS
 
 
 def of_query(query: bytes) -> tuple[OnnxKeepRequest, Stated]:

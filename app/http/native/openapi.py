@@ -5,13 +5,15 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from app.engine.capabilities import FeatureSupportQuery, example
+from app.engine.capabilities import FeatureSupportQuery, MaxSupportedFeatureLevel, TensorDataTypeSupport, example
 from app.engine.dispatch import DispatchRequest, DispatchResponse, GraphDispatchRequest
 from app.engine.graph_documents import (
     EXAMPLE,
     EXAMPLE_DATA,
     GraphExecuteRequest,
     GraphKeepRequest,
+    GraphTimes,
+    GraphTimesQuery,
     KeptGraphDescription,
     OnnxKeepRequest,
     OnnxQuery,
@@ -19,6 +21,7 @@ from app.engine.graph_documents import (
 )
 from app.http.core.openapi import (
     API,
+    BYTES,
     JSON,
     MSGPACK,
     OCTETS,
@@ -61,6 +64,9 @@ _PREFER = {
     "description": "return=minimal leaves the capability out of an answer that is a document.",
     "schema": {"type": "string"},
 }
+
+_FILES = {each: {"schema": BYTES} for each in FORMATS}
+"""Bodies that are tensors, and answers."""
 
 _EXECUTION = {
     "device": "numpy",
@@ -122,7 +128,7 @@ def dispatch() -> dict[str, Any]:
         JSON: {"schema": union("AnyDispatchRequest", DispatchRequest, GraphDispatchRequest), "examples": examples},
         MSGPACK: msgpack(DispatchRequest, GraphDispatchRequest, suffix="Msgpack"),
     }
-    answers = _dispatched(DISPATCHED) | {each: {"schema": _BINARY} for each in FORMATS}
+    answers = _dispatched(DISPATCHED) | _FILES
     return _preferring(
         operation("dispatch", "Execute one operator or a graph", answers, *API, *WITH_BODY, 504, body=body)
     )
@@ -133,9 +139,8 @@ def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
     body = {
         JSON: {"schema": ref(ModelFile), "example": MODEL},
         OCTETS: {
-            "schema": {
-                "type": "string",
-                "format": "binary",
+            "schema": BYTES
+            | {
                 "contentMediaType": "application/zip",
                 "description": "A zip of a model and the files that it names; application/zip is taken as well.",
             }
@@ -152,7 +157,7 @@ def keep() -> dict[str, Any]:
     body = {
         JSON: {"schema": union("AnyGraphKeepRequest", GraphKeepRequest, OnnxKeepRequest), "example": EXAMPLE},
         MSGPACK: msgpack(GraphKeepRequest, OnnxKeepRequest, suffix="Msgpack"),
-        OCTETS: {"schema": {"type": "string", "format": "binary", "description": "An ONNX model."}},
+        OCTETS: {"schema": BYTES | {"description": "An ONNX model."}},
     }
     answers = {JSON: {"schema": ref(KeptGraphDescription)}, MSGPACK: msgpack(KeptGraphDescription)}
     parameters = query(OnnxQuery)
@@ -174,20 +179,15 @@ def graph_dispatch() -> dict[str, Any]:
         JSON: {"schema": ref(GraphExecuteRequest), "example": EXAMPLE_DATA},
         MSGPACK: msgpack(GraphExecuteRequest, suffix="Msgpack"),
     }
-    answers = _dispatched(GRAPH_DISPATCHED) | {each: {"schema": _BINARY} for each in FORMATS}
+    answers = _dispatched(GRAPH_DISPATCHED) | _FILES
     made = operation(
         "dispatchGraph", "Execute a kept graph", answers, *API, *WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID]
     )
     return _preferring(made)
 
 
-_BINARY = {"type": "string", "format": "binary"}
-
-
-def files(media_types: Sequence[str]) -> dict[str, Any]:
+def files() -> dict[str, Any]:
     """Of POST /v1/operators/{Type}/dispatch."""
-    of_type = {each: {"schema": _BINARY} for each in media_types}
-    answers = of_type | _dispatched()
     parameters = [
         OPERATOR_NAME,
         {
@@ -205,12 +205,12 @@ def files(media_types: Sequence[str]) -> dict[str, Any]:
     made = operation(
         "dispatchFiles",
         "Execute one operator on tensor files",
-        answers,
+        _FILES | _dispatched(),
         *API,
         *WITH_BODY,
         404,
         504,
-        body=of_type,
+        body=_FILES,
         parameters=parameters,
     )
     headers = made["openapi_extra"]["responses"]["200"]["headers"]
@@ -233,30 +233,32 @@ def _preferring(made: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def deletion(operation_id: str, summary: str, *statuses: int, parameters: Sequence[Json]) -> dict[str, Any]:
-    """Of a DELETE."""
-    made = operation(operation_id, summary, {}, 401, 412, *statuses, parameters=parameters)
+def graph_deletion() -> dict[str, Any]:
+    """Of DELETE /v1/graphs/{id}."""
+    made = operation("dropGraph", "Drop a kept graph", {}, 401, 404, 412, parameters=[GRAPH_ID])
     responses = made["openapi_extra"]["responses"]
     responses["204"] = {"description": "Done.", "headers": responses.pop("200")["headers"]}
     return made | {"status_code": 204}
 
 
-def feature_support(kind: Any) -> dict[str, Any]:
-    """Of POST /v1/feature-support, which answers with `kind`."""
+def feature_support() -> dict[str, Any]:
+    """Of POST /v1/feature-support."""
+    kinds = TensorDataTypeSupport, MaxSupportedFeatureLevel
     asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
     body = {JSON: {"schema": ref(FeatureSupportQuery), "example": asked}, MSGPACK: msgpack(FeatureSupportQuery)}
-    shown = {"schema": {"oneOf": [ref(each) for each in get_args(kind)]}}
+    shown = {"schema": {"oneOf": [ref(each) for each in kinds]}}
     answered = {"MaxSupportedFeatureLevel": "DML_FEATURE_LEVEL_5_0"}
-    answers = {JSON: shown | {"example": answered}, MSGPACK: msgpack(*get_args(kind))}
+    answers = {JSON: shown | {"example": answered}, MSGPACK: msgpack(*kinds)}
     return operation(
         "checkFeatureSupport", "Ask for a data type or a feature level", answers, *API, *WITH_BODY, body=body
     )
 
 
-def measurement(operation_id: str, summary: str, kind: Any, parameters: Sequence[Json]) -> dict[str, Any]:
-    """Of a POST without a body that runs a kept graph and answers with `kind`."""
-    answers = {JSON: {"schema": ref(kind)}}
-    return operation(operation_id, summary, answers, *API, 404, 413, 422, 503, 504, parameters=parameters)
+def graph_times() -> dict[str, Any]:
+    """Of POST /v1/graphs/{id}/times, which has no body."""
+    answers = {JSON: {"schema": ref(GraphTimes)}}
+    parameters = [GRAPH_ID, *query(GraphTimesQuery)]
+    return operation("timeGraph", "Measure a kept graph", answers, *API, 404, 413, 422, 503, 504, parameters=parameters)
 
 
 def answer(

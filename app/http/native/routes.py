@@ -10,11 +10,9 @@ from starlette.responses import Response
 from app.codecs.json import JsonCodec
 from app.engine.capabilities import (
     Capabilities,
-    MaxSupportedFeatureLevel,
     OperatorDescription,
     OperatorFilter,
     OperatorSummary,
-    TensorDataTypeSupport,
     check_feature_support,
     describe,
     feature_query,
@@ -46,7 +44,8 @@ async def capabilities(request: Request) -> Response:
 )
 async def operators(request: Request) -> Response:
     """All operators, or some, shortly."""
-    return json_answer(request, [summarize(operator) for operator in select(read_query(request, OperatorFilter))])
+    chosen = select(read_query(request.query_params, OperatorFilter))
+    return json_answer(request, [summarize(operator) for operator in chosen])
 
 
 @router.get(
@@ -64,13 +63,13 @@ async def operator(request: Request) -> Response:
     return json_answer(request, describe(found))
 
 
-@router.post("/feature-support", **openapi.feature_support(TensorDataTypeSupport | MaxSupportedFeatureLevel))
+@router.post("/feature-support", **openapi.feature_support())
 async def feature_support(request: Request) -> Response:
     """DirectML's CheckFeatureSupport: is a data type supported, which of some feature levels is the highest."""
     service: Service = request.app.state.service
     asked = request_of(request.scope, request.receive)
-    wanted = codec_of_answer(asked.headers)
-    given = codec_of_request(asked.headers)
+    wanted = codec_of_answer(asked.headers.get(b"accept", b""))
+    given = codec_of_request(asked.headers.get(b"content-type", b""))
     query = await read_judged(service, asked, given, feature_query)
     pieces = wanted.encode(check_feature_support(query))
     return Response(pieces[0], media_type=wanted.media_type)
@@ -78,5 +77,5 @@ async def feature_support(request: Request) -> Response:
 
 def json_answer(request: Request, document: Any) -> Response:
     """`document` in JSON, which Accept must permit. Raises HTTPException 406."""
-    preferred(request.headers.getlist("accept"), [JsonCodec.media_type])
+    preferred(", ".join(request.headers.getlist("accept")), [JsonCodec.media_type])
     return Response(orjson.dumps(document), media_type=JsonCodec.media_type)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from uvicorn import Config
 from uvicorn.server import ServerState
 
@@ -28,13 +29,13 @@ from app.http.core.answers import grouped
 from app.http.core.exchange import JOINED, Address, Disconnected, Handler, RawHeaders, Reply, Request, resumed
 from app.http.core.headers import Headers
 from app.http.server.exchange import Exchange
-from app.http.server.framing import Framing, RequestError, header_bytes
+from app.http.server.framing import Framing, header_bytes
 from app.http.server.limit import RESERVE_SECONDS, Limits
 from app.http.server.reader import Reader
 from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
-from app.http.server.scratch import HEADER, LARGE, READ, scratch_here
+from app.http.server.scratch import HEADER, LARGE, READ, Scratch
 from app.http.server.sender import Sender
-from app.http.server.transfers import Transfers
+from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.turn import Turn
 from app.http.server.watches import Deadline, HangUpWatch
 from app.memory.buffers import Buffer
@@ -114,7 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         keep_alive_seconds: float,
         loop: asyncio.AbstractEventLoop,
         turn: Turn,
-        transfers: Transfers | None = None,
+        scratch: Scratch,
+        transfers: Transfers = NO_THREADS,
     ) -> None:
         self.loop = loop
         self._transfers = transfers
@@ -122,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits
         self._state = state
         self._keep_alive_seconds = keep_alive_seconds
-        self._scratch = scratch_here()
+        self._scratch = scratch
         self._turn = turn
         self._framing = Framing(self, limits.max_header_bytes, limits.max_header_fields)
         self._client: Address | None = None
@@ -157,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hang_up_watch = HangUpWatch(transport, self.loop, self._probe)
         if transport.get_extra_info("sslcontext") is not None:
             self._scheme = "https"
-            self._transfers = None  # what the socket carries is the transport's to encrypt
+            self._transfers = NO_THREADS  # what the socket carries is the transport's to encrypt
         seconds, transfers = self._limits.send_seconds, self._transfers
         self._reader = Reader(transport, self.loop, transfers, self._received_directly)
         self._sender = Sender(transport, self.loop, seconds, transfers, self._handed_over)
@@ -274,15 +276,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._take(data)
             else:
                 self._framing.feed(data)
-        except RequestError as error:
-            self._refuse(error)
+        except HTTPException as error:
+            self._refuse(error.status_code, error.detail)
         else:
             # A header that came in one read, as nearly all do, needs no timer.
             if self._framing.in_header:
                 self._expect_header()
 
     def _take(self, data: Buffer) -> None:
-        """Take one header or body after another, until as many requests wait as may. Raises RequestError."""
+        """Take one header or body after another, until as many requests wait as may. Raises HTTPException."""
         further, self._further = self._further, None
         if further:  # to which TLS may have added some: it has more ready when it is told to stop
             data = memoryview(b"".join((further, data))) if data else further
@@ -314,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         if not self._is_served:
             if not path.startswith(_RESERVED):
-                raise RequestError(503, "The service has as many connections as max_connections allows; try again.")
+                raise HTTPException(503, "The service has as many connections as max_connections allows; try again.")
             keep_alive = False
         self._header_deadline.stop()
         exchange = self._newest = Exchange(self, method, path, version, length, keep_alive)
@@ -538,22 +540,19 @@ class Connection(asyncio.BufferedProtocol):
         elif self._framing.in_header:
             seconds = self._limits.header_seconds
             self._refuse(
-                RequestError(
-                    408,
-                    f"The request's header was not complete after {seconds:g} seconds; send the whole request again.",
-                )
+                408, f"The request's header was not complete after {seconds:g} seconds; send the whole request again."
             )
         else:
             self._close()  # there is no request that an answer could belong to
 
     # Refusal
 
-    def _refuse(self, error: RequestError) -> None:
+    def _refuse(self, status: int, detail: str) -> None:
         """Answers the request being received, once its predecessors on the connection are answered, and closes."""
-        log.warning("Refused a request: %d %s", error.status, error)
+        log.warning("Refused a request: %d %s", status, detail)
         self._is_refused = True
         self._header_deadline.stop()
-        reply = refusal(error.status, error.detail)
+        reply = refusal(status, detail)
         answer = b"".join([head_of(reply, [*self._state.default_headers, *reply.headers]), *reply.pieces])
         newest = self._newest  # of the refused request itself if it is its body that is being received
         if newest is not None and not newest.is_whole:
@@ -600,10 +599,10 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
 
 
-def connections(handler: Handler, limits: Limits, transfers: Transfers | None = None) -> Any:
+def connections(handler: Handler, limits: Limits, transfers: Transfers = NO_THREADS) -> Any:
     """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`."""
 
-    turn = Turn()
+    turn, scratch = Turn(), Scratch()
 
     def connect(
         config: Config,
@@ -612,7 +611,7 @@ def connections(handler: Handler, limits: Limits, transfers: Transfers | None = 
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Connection:
         loop = _loop or asyncio.get_running_loop()
-        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, turn, transfers)
+        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, turn, scratch, transfers)
 
     return connect
 

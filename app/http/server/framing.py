@@ -16,6 +16,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 import httptools
+from starlette.exceptions import HTTPException
 
 from app.http.core.headers import Headers
 from app.http.core.headers import fields as by_name
@@ -37,18 +38,8 @@ _SHORTEST = len(b"GET / HTTP/1.1\r\nHost:")
 """Bytes before the blank line at the end of any header. Ends of line before a header are no blank line."""
 
 
-class RequestError(Exception):
-    """The request being received cannot be served: the connection ends with an answer that says so."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        """`detail` is one sentence that the client's author can act on."""
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-
-
 class Receiver(Protocol):
-    """What is told of requests. An exception that it raises is a RequestError, or a fault that ends in one."""
+    """What is told of requests. An exception that it raises is an HTTPException, or a fault that ends in one."""
 
     def begin(
         self,
@@ -73,7 +64,10 @@ class Receiver(Protocol):
 
 
 class Framing:
-    """The requests of one connection, one after another."""
+    """The requests of one connection, one after another.
+
+    One that cannot be served is refused by an HTTPException: the connection ends with an answer that says so.
+    """
 
     def __init__(self, receiver: Receiver, max_header_bytes: int, max_header_fields: int) -> None:
         self._receiver = receiver
@@ -103,7 +97,7 @@ class Framing:
         self._parser = self._new_parser()
 
     def feed(self, data: bytes | Buffer) -> None:
-        """Take what was read, which is gone when this returns. Raises RequestError."""
+        """Take what was read, which is gone when this returns. Raises HTTPException."""
         self._read_bytes = len(data)
         self._header_reads += self._read_bytes
         self._progress = False
@@ -155,7 +149,8 @@ class Framing:
         method = parser.get_method().decode("ascii")
         if parser.should_upgrade():
             if method == "CONNECT":
-                raise RequestError(501, "This server is not a proxy; send the request to it directly, without CONNECT.")
+                detail = "This server is not a proxy; send the request to it directly, without CONNECT."
+                raise HTTPException(501, detail)
             self._is_upgrade = True  # it comes again, see _feed_without_upgrade
             return
         self.in_header = False
@@ -206,10 +201,10 @@ class Framing:
         self._parser.feed_data(b"\r\n".join([request_line, *fields, b"", b""]))
 
     def _check(self, version: str) -> tuple[Headers, int]:
-        """The fields by name, and the announced length. Raises RequestError for what the parser lets pass."""
+        """The fields by name, and the announced length. Raises HTTPException for what the parser lets pass."""
         fields = self._fields
         if len(fields) > self._max_header_fields:
-            raise RequestError(
+            raise HTTPException(
                 431, f"The request has {len(fields)} header fields; send at most {self._max_header_fields}."
             )
         # The sum is needed only if the reads that brought the header, and perhaps more, were larger than the limit.
@@ -218,7 +213,7 @@ class Framing:
             if size > self._max_header_bytes:
                 raise self._header_too_large()
         if version not in ("1.1", "1.0"):
-            raise RequestError(505, f"HTTP version {version} is not supported on this connection; use HTTP/1.1.")
+            raise HTTPException(505, f"HTTP version {version} is not supported on this connection; use HTTP/1.1.")
         headers: Headers = self._headers
         hosts = 1 if b"host" in headers else 0
         if len(headers) < len(fields):  # some field came several times
@@ -230,27 +225,27 @@ class Framing:
             # That chunked comes last, and once, the parser has checked. Whether it is there at all it checks only
             # after this callback, when the request would be running already.
             if version == "1.0":
-                raise RequestError(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length instead.")
+                raise HTTPException(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length instead.")
             if coding.strip().lower() != b"chunked":
-                raise RequestError(
+                raise HTTPException(
                     501, 'The only transfer coding supported is "chunked"; send the body without any other.'
                 )
             length = -1
         if hosts != 1 and (hosts or version == "1.1"):
-            raise RequestError(400, f"The request has {hosts} Host header fields; send exactly one.")
+            raise HTTPException(400, f"The request has {hosts} Host header fields; send exactly one.")
         if hosts and not _names_host(headers[b"host"]):
             shown = headers[b"host"][:_SHOWN].decode("latin-1")
-            raise RequestError(400, f"Host is {shown}; send a name or an address, with a port or without.")
+            raise HTTPException(400, f"Host is {shown}; send a name or an address, with a port or without.")
         return headers, length
 
-    def _header_too_large(self) -> RequestError:
+    def _header_too_large(self) -> HTTPException:
         if self.in_header and 2 * len(self._url) > self._max_header_bytes:
-            return RequestError(
+            return HTTPException(
                 414,
                 f"The request's header is larger than {self._max_header_bytes} bytes, most of them its target; send a "
                 "shorter one.",
             )
-        return RequestError(
+        return HTTPException(
             431, f"The request's header is larger than {self._max_header_bytes} bytes; send fewer or shorter fields."
         )
 
@@ -269,24 +264,24 @@ def _names_host(value: bytes) -> bool:
 
 @lru_cache(256)
 def _target(url: bytes) -> tuple[str, bytes, bytes]:
-    """The path decoded and as it came, and the query. Raises RequestError."""
+    """The path decoded and as it came, and the query. Raises HTTPException."""
     parsed = httptools.parse_url(url)
     raw_path = parsed.path
     if raw_path is None:
-        raise RequestError(400, 'The request target has no path; add one that starts with "/".')
+        raise HTTPException(400, 'The request target has no path; add one that starts with "/".')
     path = raw_path.decode("ascii")
     return unquote(path) if "%" in path else path, raw_path, parsed.query or b""
 
 
-def _why(error: Exception) -> RequestError:
+def _why(error: Exception) -> HTTPException:
     match error:
-        case RequestError():
+        case HTTPException():
             return error
         case httptools.HttpParserInvalidURLError():
-            return RequestError(400, "The request target is not a valid URL; percent-encode its special characters.")
+            return HTTPException(400, "The request target is not a valid URL; percent-encode its special characters.")
         case httptools.HttpParserInvalidMethodError():
-            return RequestError(400, "The request does not begin with a known method; send plain-text HTTP/1.1.")
+            return HTTPException(400, "The request does not begin with a known method; send plain-text HTTP/1.1.")
         case httptools.HttpParserError():
-            return RequestError(400, f"The request is not valid HTTP/1.1: {error}; correct it and send it again.")
+            return HTTPException(400, f"The request is not valid HTTP/1.1: {error}; correct it and send it again.")
     log.error("Exception in a parser callback", exc_info=error)
-    return RequestError(500, "The server failed to receive the request; report it if it happens again.")
+    return HTTPException(500, "The server failed to receive the request; report it if it happens again.")

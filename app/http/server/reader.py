@@ -18,11 +18,10 @@ class Reader:
         self,
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
-        transfers: Transfers | None,
+        transfers: Transfers,
         ended: Callable[[Exchange], None],
     ) -> None:
-        """`ended` is called when the body of an exchange has come that was received into its buffers. Without
-        `transfers` the event loop reads all."""
+        """`ended` is called when the body of an exchange has come that was received into its buffers."""
         self._transport = transport
         self._loop = loop
         self._transfers = transfers
@@ -62,12 +61,12 @@ class Reader:
     def buffer(self, exchange: Exchange) -> Buffer | None:
         """Where the next bytes of its body belong; None if nobody waits for them."""
         target = exchange.target()
-        if target is None or self._transfers is None:
-            return target
+        if target is None:
+            return None
         if not self._is_entered and exchange.left >= LENT:
             self._is_entered = True
             self._transfers.enter()
-        return target[:PROBE] if self._lends(target) else target
+        return target[:PROBE] if self._transfers.worth(len(target)) else target
 
     def filled(self, exchange: Exchange, count: int) -> None:
         """So many bytes have come there, or of what nobody waits for."""
@@ -75,19 +74,15 @@ class Reader:
         if exchange.left == 0:
             self._leave()
             self._ended(exchange)
-        elif count >= PROBE and (target := exchange.target()) is not None and self._lends(target):
+        elif count >= PROBE and (target := exchange.target()) is not None and self._transfers.worth(len(target)):
             self._lend(exchange, target)
 
     def _leave(self) -> None:
-        if self._is_entered and self._transfers is not None:
+        if self._is_entered:
             self._is_entered = False
             self._transfers.leave()
 
-    def _lends(self, target: Buffer) -> bool:
-        return self._transfers is not None and self._transfers.worth(len(target))
-
     def _lend(self, exchange: Exchange, target: Buffer) -> None:
-        assert self._transfers is not None
         if not self.is_held:
             self._transport.pause_reading()
         exchange.is_lent = True

@@ -1,10 +1,9 @@
 """Answers as bytes of HTTP/1.1."""
 
 from collections.abc import Iterable
-from http import HTTPStatus
 
 from app.http.core.exchange import Reply
-from app.http.core.problems import PHRASES, Problem
+from app.http.core.problems import PHRASES, RETRY_AFTER_SECONDS, Problem
 
 CLOSE = (b"connection", b"close")
 """The field after whose answer the connection is closed."""
@@ -21,7 +20,7 @@ def head_of(reply: Reply, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 def refusal(status: int, detail: str) -> Reply:
     """A problem, after which the connection is closed."""
-    headers = {"connection": "close"} | ({"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {})
+    headers = {"connection": "close"} | ({"retry-after": str(RETRY_AFTER_SECONDS)} if status == 503 else {})
     return Reply.of(Problem(status, detail, headers=headers))
 
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import mmap
-import threading
 
 from app.memory.buffers import STAGGER, Buffer
 
@@ -18,7 +17,7 @@ READ = LARGE + (1 << 17)
 
 
 class Scratch:
-    """Where one read of any connection of an event loop goes, which is dealt with before the next one.
+    """Where one read of any of the connections of an event loop goes, which is dealt with before the next one.
 
     Whoever wants to keep what was read copies it. Should somebody keep a view all the same, that memory is theirs:
     `take` never hands it out again, so that no connection can write into what belongs to another one.
@@ -47,16 +46,3 @@ class Scratch:
         self._memory.pop()
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._start = (STAGGER - address) % mmap.PAGESIZE
-
-
-class _Here(threading.local):
-    def __init__(self) -> None:
-        self.scratch = Scratch()
-
-
-_here = _Here()
-
-
-def scratch_here() -> Scratch:
-    """That of this thread's event loop."""
-    return _here.scratch

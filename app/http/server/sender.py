@@ -43,11 +43,11 @@ class Sender:
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
         seconds: float,
-        transfers: Transfers | None,
+        transfers: Transfers,
         sent: Callable[[], None],
     ) -> None:
         """`sent` is called when all of an answer is handed over. A client that takes next to nothing for `seconds` is
-        cut off. Without `transfers` the event loop sends all."""
+        cut off."""
         self._transport = transport
         self._loop = loop
         self._transfers = transfers
@@ -72,7 +72,7 @@ class Sender:
         """Begin to send an answer, of about `size` bytes, to a request for `path`."""
         self._groups = _sliced(groups, self._most)
         self._unsent, self._path = size, path
-        if self._transfers is not None and size >= LENT:
+        if size >= LENT:
             self._is_entered = True
             self._transfers.enter()
         self.go_on()
@@ -133,7 +133,7 @@ class Sender:
 
     def _end(self) -> None:
         self._groups = None
-        if self._is_entered and self._transfers is not None:
+        if self._is_entered:
             self._is_entered = False
             self._transfers.leave()
 
@@ -146,11 +146,9 @@ class Sender:
         return size
 
     def _lends(self) -> bool:
-        transfers = self._transfers
-        return transfers is not None and transfers.worth(self._unsent) and not self._transport.get_write_buffer_size()
+        return self._transfers.worth(self._unsent) and not self._transport.get_write_buffer_size()
 
     def _lend(self, groups: Iterator[list[Piece]]) -> None:
-        assert self._transfers is not None
         lent = self._lent = Sending(groups)
         self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(lent))
 

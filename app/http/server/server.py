@@ -13,15 +13,11 @@ from typing import Any
 import uvicorn
 
 from app.http.server.replies import CLOSE
-from app.http.server.tls import Handshakes, Listener
+from app.http.server.tls import ADMITTED, Handshakes, Listener
 from app.settings import Unusable
 
 _BACKLOG = 2048
 """Connections that may wait to be accepted; uvicorn's default."""
-
-ADMITTED = 4
-"""Connections accepted in one turn of the event loop. libuv accepts one for each listening socket, so that of many
-clients that come together to a busy service the last one would wait until as many turns are over; hence duplicates."""
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
@@ -135,23 +131,20 @@ class Server(uvicorn.Server):
         self._drain_seconds = drain_seconds
         self._drain_end: float | None = None  # on the loop's clock
         self._loop: asyncio.AbstractEventLoop
-        self._handshakes: Handshakes
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        sockets = sockets or []
-        if self.config.ssl:
-            self._handshakes = Handshakes(self.config.ssl, self._protocol, self._handshake_seconds)
+        self._loop = asyncio.get_running_loop()
+        sockets, context = sockets or [], self.config.ssl
+        handshakes = Handshakes(context, self._protocol, self._handshake_seconds) if context else None
         await super().startup([])  # uvicorn itself listens on none
         if self._rehearse and not self.should_exit:
             await self._rehearse()
         for listening in sockets:
-            if self.config.ssl:
-                self.servers.append(Listener(listening, self._handshakes))  # type: ignore[arg-type]
+            if handshakes:
+                self.servers.append(Listener(listening, handshakes))  # type: ignore[arg-type]
                 continue
+            # libuv accepts one for each listening socket in a turn, so that of many clients that come together to a
+            # busy service the last one would wait until as many turns are over.
             duplicates = [socket.socket(fileno=os.dup(listening.fileno())) for _ in range(ADMITTED - 1)]
             self.servers += [await self._listen(each) for each in (listening, *duplicates)]
         self._log_started_message(sockets)

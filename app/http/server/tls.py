@@ -13,7 +13,7 @@ log = logging.getLogger("app")
 HANDSHAKES = 256
 """Clients that a process agrees on TLS with at one time. Whoever is silent has buffers of some 300 KiB meanwhile."""
 
-_ACCEPTED = 4
+ADMITTED = 4
 """Connections accepted in one turn of the event loop."""
 
 _CLOSING_SECONDS = 3600.0
@@ -82,7 +82,7 @@ class Listener:
             self._loop.add_reader(self._socket, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(_ACCEPTED):
+        for _ in range(ADMITTED):
             try:
                 accepted, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Protocol
 
 from app.codecs.codec import Piece
-from app.http.server.moving import PAUSE_SECONDS, PROBE, Compile, Moving
+from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
 from app.memory.buffers import Buffer
 
 log = logging.getLogger("app.http")
@@ -105,13 +105,14 @@ class _Job:
 class Transfers:
     """At most `threads` at work, for the connections of one event loop, to which everything here belongs."""
 
-    def __init__(self, threads: int, compile_: Compile) -> None:
+    def __init__(self, threads: int, moving: Moving | None) -> None:
+        """`moving` is what they do it with: None for no threads."""
         self.idle = threads
         """How many would begin at once."""
         self._threads = threads
         self._started = 0
         self._under_way = 0
-        self._moving = Moving(compile_)
+        self._moving = moving
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # a thread pool's futures are as much work again
         weakref.finalize(self, _end, self._jobs, threads)
 
@@ -134,6 +135,7 @@ class Transfers:
         The thread has a descriptor of its own: that of a connection which is closed meanwhile may be another one's at
         once.
         """
+        assert self._moving, "there are threads"
         lent = os.dup(transport.get_extra_info("socket").fileno())
         if self._threads - self.idle == self._started:
             name = f"dmlserve-transfer_{self._started}"
@@ -185,3 +187,7 @@ def split(pieces: list[Piece], size: int) -> tuple[list[Piece], list[Piece]]:
             return [*pieces[:number], *([view[:size]] if size else ())], [view[size:], *pieces[number + 1 :]]
         size -= len(piece)
     return pieces, []
+
+
+NO_THREADS = Transfers(0, None)
+"""Where the event loop moves all."""

@@ -74,7 +74,7 @@ class Reference:
     async def answer(self, request: Request) -> Response:
         """The page, or what the query leaves of it. Raises ContractError."""
         # Without scripts a form sends the fields that nothing was chosen in, too.
-        wanted = read_query(request, PageFilter, empty_is_absent=True)
+        wanted = read_query(request.query_params, PageFilter, empty_is_absent=True)
         async with self._making:
             if self._whole is None:
                 await asyncio.to_thread(self._make)
