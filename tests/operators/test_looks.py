@@ -3,6 +3,7 @@
 import itertools
 import math
 import tracemalloc
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
@@ -14,7 +15,7 @@ from app.memory.arrays import Array
 from app.operators import arrays
 from app.operators.compiled import CompiledOperator
 from app.operators.looks import look, looking
-from tests.operators.arrays import desc_of
+from tests.operators.arrays import bytes_of, desc_of
 from tests.operators.calls import DEVICE, compiled
 
 WINDOWS: dict[str, Any] = {name: [0, 0] for name in ("StartPadding", "EndPadding")}
@@ -206,12 +207,42 @@ def test_what_calls_take_is_told(kind: str) -> None:
     assert own_bytes(kernel) < 1 << 28
 
 
-def taken(kernel: Kernel, operator: CompiledOperator) -> int:
-    """The most bytes at a time that a dispatch over zeros takes beside its buffers."""
-    inputs, outputs = (
+LONG_ROW = 1 << 22
+
+LONG_ROWS: list[tuple[dict[str, Any], Array]] = [
+    ({"Type": "NONZERO_COORDINATES"}, ones(LONG_ROW)),
+    ({"Type": "NONZERO_COORDINATES"}, ones(1, LONG_ROW // 2, 2)),
+    *(
+        ({"Type": "TOP_K1", "Axis": 0, "K": k, "AxisDirection": "DECREASING"}, x)
+        for k in (1, LONG_ROW)
+        for x in (ones(LONG_ROW), ones(2 * LONG_ROW)[::2], ones(LONG_ROW, dtype="float16"))
+    ),
+    *(
+        (
+            {"Type": "CUMULATIVE_SUMMATION", "Axis": 0, "AxisDirection": "DECREASING", "HasExclusiveSum": True},
+            ones(LONG_ROW, dtype=dtype),
+        )
+        for dtype in ("float32", "float16")
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(LONG_ROWS)))
+def test_what_one_row_takes_is_told(number: int) -> None:
+    """Which is not done in pieces, so that it grows with the row."""
+    document, x = LONG_ROWS[number]
+    operator = compiled(document | {"InputTensor": desc_of(x)})
+    kernel = DEVICE.prepare(operator)
+    assert taken(kernel, operator, [bytes_of(x)]) < own_bytes(kernel) + (1 << 20)
+
+
+def taken(kernel: Kernel, operator: CompiledOperator, inputs: Sequence[memoryview] = ()) -> int:
+    """The most bytes at a time that a dispatch over zeros, or such inputs, takes beside its buffers."""
+    zeros, outputs = (
         [memoryview(bytearray(desc.data_bytes)) for desc in descs.values()]
         for descs in (operator.inputs, operator.outputs)
     )
+    inputs = inputs or zeros
     tracemalloc.start()
     try:
         kernel.dispatch(inputs, outputs, lambda: False)

@@ -43,6 +43,10 @@ MOST_AT_ONCE = 2 << 20
 MOST_STAGES = 1 << 10
 """Of all items and rows."""
 
+LEAST_PADDED, MOST_TIMES = 1 << 14, 4
+"""Bytes that a padded channel may always have, and how many times as many as it has without padding and as there are
+positions: of far dilations it would be padding for the most part, and gigabytes of it."""
+
 
 def integer_convolution_kernel(
     compiled: Dispatchable, compiler: Compiler, team: Team, known: Mapping[str, Buffer] | None
@@ -124,7 +128,10 @@ class _IntegerConvolution:
         if not isinstance(operator, Convolution):
             return None
         x, filters, output = operator.InputTensor, operator.FilterTensor, compiled.outputs["OutputTensor"]
-        planes = _Planes.of(Space.of(operator.forward_windows()))
+        space = Space.of(operator.forward_windows())
+        planes = _Planes.of(space)
+        if planes.channel_bytes > max(LEAST_PADDED, MOST_TIMES * (space.elements + space.places)):
+            return None
         groups, outputs, depth = operator.GroupCount, filters.Sizes[0], math.prod(filters.Sizes[1:])
         if not (x.is_packed and filters.is_packed and output.is_packed):
             return None

@@ -181,8 +181,8 @@ def meetings_of(space: Space) -> tuple[Array, int]:
         made.append([[first, last, first * stride + at] for first, last, at in met])
     along = made[2]
     first, last, target = along[0]
-    is_dense = along == [[first, last, target + k] for k in range(space.strides[2])]
-    together = len(along) if is_dense and 1 < len(along) <= MOST_TOGETHER else 0
+    is_dense = along == [[first, last, target + k] for k in range(len(along))]
+    together = len(along) if is_dense and 1 < len(along) == space.strides[2] <= MOST_TOGETHER else 0
     return np.array([number for axis in made for met in axis for number in met], np.int64), together
 
 

@@ -14,6 +14,7 @@ from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import INT64, Constant, Value, equal, where
 from app.operators.accuracy import EXACT
+from app.operators.arrays import SCRATCH, spans
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
@@ -140,18 +141,20 @@ class NonzeroCoordinates(Operator):
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x = inputs["InputTensor"]
         # Of booleans NumPy looks at eight at once. CuPy's comparison would take what is subnormal for 0.
-        rest = xp.flatnonzero(x != 0 if xp is np else x)
-        count = len(rest)
+        found = xp.flatnonzero(x != 0 if xp is np else x)
+        count = len(found)
         sizes = self.implied_sizes("OutputCoordinatesTensor")
         made = into.get("OutputCoordinatesTensor") if into else None
         if made is None:
             made = xp.empty(sizes, xp.uint32)
         rows = made[(0,) * (len(sizes) - 2)]
         rows[count:] = 0
-        for back in range(1, sizes[-1] + 1):
-            whole = rest // x.shape[-back]
-            rows[:count, -back] = rest - whole * x.shape[-back]  # which takes a fifth of a remainder
-            rest = whole
+        for piece in spans(count, SCRATCH[xp.__name__] // found.itemsize):
+            rest = found[piece]
+            for back in range(1, sizes[-1] + 1):
+                whole = rest // x.shape[-back]
+                rows[piece, -back] = rest - whole * x.shape[-back]  # which takes a fifth of a remainder
+                rest = whole
         return {
             "OutputCountTensor": xp.full(self.implied_sizes("OutputCountTensor"), count, xp.uint32),
             "OutputCoordinatesTensor": made,

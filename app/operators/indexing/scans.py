@@ -31,6 +31,7 @@ class Scan(Operator):
     AxisDirection: Direction
 
     makes_in = True
+    working_bytes = 12
     same_sizes = (("InputTensor", "OutputTensor"),)
     in_place = ("InputTensor",)
     notes = ("Floats are accumulated in float64 and each result is rounded once.", WRAPPING)

@@ -33,6 +33,7 @@ class Sorting(Operator):
     same_ranks = (("InputTensor", "OutputValueTensor", "OutputIndexTensor"),)
     sizes_from = ("InputTensor", "Axis", "K")
     example: ClassVar[Mapping[str, Any]] = {"Axis": 3}
+    working_bytes = 20
     notes: ClassVar[tuple[str, ...]] = (
         "Equal elements, 0 and -0 among them, are in the order of their indices.",
         "NaN counts as larger than all numbers. DirectML's documentation does not say.",
@@ -134,12 +135,15 @@ def _first(xp: Any, rows: Any, count: int, decreasing: bool) -> Any:
     # Elements with their indices below them are 64 bits of which no two are equal, and so quick to sort.
     keys = _ordered(xp, rows)
     if decreasing:
-        keys = ~keys
+        xp.invert(keys, out=keys)
     keys <<= 32
     keys |= xp.arange(rows.shape[-1], dtype=xp.int64)
     if count < rows.shape[-1]:
-        keys = xp.partition(keys, count - 1, axis=-1)[:, :count]
-    return xp.sort(keys, axis=-1) & 0xFFFFFFFF
+        keys.partition(count - 1, axis=-1)
+        keys = keys[:, :count]
+    keys = xp.sort(keys, axis=-1)
+    keys &= 0xFFFFFFFF
+    return keys
 
 
 def _ordered(xp: Any, rows: Any) -> Any:
