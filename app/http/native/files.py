@@ -91,7 +91,7 @@ _remembered_codec = lru_cache(256)(_codec)
 def routes(reader: Reader) -> list[DirectRoute]:
     """Those that tensors take."""
     path = "/v1/operators/{Type}/dispatch"
-    return [DirectRoute(path, FilesEndpoint(reader), _documented, "native", openapi.files(list(FORMATS)))]
+    return [DirectRoute(path, FilesEndpoint(reader), _documented, "native", openapi.files())]
 
 
 def _documented() -> None:

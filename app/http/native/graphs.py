@@ -27,7 +27,7 @@ from app.engine.inputs import given_inputs
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered, content_type
-from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, no_data, read_plain_body
+from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, read_plain_body
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
@@ -103,7 +103,7 @@ class KeepEndpoint:
         wanted = codec_of_answer(headers)
         given = None if is_onnx(headers) else codec_of_request(headers)
         with service.memory.open() as memory:
-            body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
+            body = await read_plain_body(service, request, memory)
 
             def work(ticket: Ticket[None]) -> tuple[KeptGraph, bool]:
                 if given is None:

@@ -122,7 +122,7 @@ def dispatch() -> dict[str, Any]:
         JSON: {"schema": union("AnyDispatchRequest", DispatchRequest, GraphDispatchRequest), "examples": examples},
         MSGPACK: msgpack(DispatchRequest, GraphDispatchRequest, suffix="Msgpack"),
     }
-    answers = _dispatched(DISPATCHED) | {each: {"schema": _BINARY} for each in FORMATS}
+    answers = _dispatched(DISPATCHED)
     return _preferring(
         operation("dispatch", "Execute one operator or a graph", answers, *API, *WITH_BODY, 504, body=body)
     )
@@ -174,20 +174,18 @@ def graph_dispatch() -> dict[str, Any]:
         JSON: {"schema": ref(GraphExecuteRequest), "example": EXAMPLE_DATA},
         MSGPACK: msgpack(GraphExecuteRequest, suffix="Msgpack"),
     }
-    answers = _dispatched(GRAPH_DISPATCHED) | {each: {"schema": _BINARY} for each in FORMATS}
+    answers = _dispatched(GRAPH_DISPATCHED)
     made = operation(
         "dispatchGraph", "Execute a kept graph", answers, *API, *WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID]
     )
     return _preferring(made)
 
 
-_BINARY = {"type": "string", "format": "binary"}
+_FILES: Json = {each: {"schema": {"type": "string", "format": "binary"}} for each in FORMATS}
 
 
-def files(media_types: Sequence[str]) -> dict[str, Any]:
+def files() -> dict[str, Any]:
     """Of POST /v1/operators/{Type}/dispatch."""
-    of_type = {each: {"schema": _BINARY} for each in media_types}
-    answers = of_type | _dispatched()
     parameters = [
         OPERATOR_NAME,
         {
@@ -205,12 +203,12 @@ def files(media_types: Sequence[str]) -> dict[str, Any]:
     made = operation(
         "dispatchFiles",
         "Execute one operator on tensor files",
-        answers,
+        _FILES | _dispatched(),
         *API,
         *WITH_BODY,
         404,
         504,
-        body=of_type,
+        body=_FILES,
         parameters=parameters,
     )
     headers = made["openapi_extra"]["responses"]["200"]["headers"]
@@ -220,9 +218,9 @@ def files(media_types: Sequence[str]) -> dict[str, Any]:
 
 
 def _dispatched(answered: Json | None = None) -> Json:
-    """The answers to a dispatch that are documents, such as `answered`."""
+    """The answers to a dispatch: documents, such as `answered`, and files."""
     shown: Json = {"schema": ref(DispatchResponse)} | ({"example": answered} if answered else {})
-    return {JSON: shown, MSGPACK: msgpack(DispatchResponse, suffix="Msgpack")}
+    return {JSON: shown, MSGPACK: msgpack(DispatchResponse, suffix="Msgpack")} | _FILES
 
 
 def _preferring(made: dict[str, Any]) -> dict[str, Any]:
