@@ -12,7 +12,7 @@ import pytest
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
 from app.http.core.documents import CODECS, TooHeavy, read_document
-from app.http.native.graphs import GraphReader, KeepEndpoint
+from app.http.native.graphs import GraphDispatchEndpoint, GraphReader, KeepEndpoint
 from app.http.native.requests import DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.settings import Settings
@@ -59,9 +59,11 @@ def kept(service: Service, memory: MemoryShare) -> KeptGraph:
 
 
 def test_dispatches_of_a_kept_graph(service: Service, memory: MemoryShare, kept: KeptGraph) -> None:
-    reader = GraphReader(service, kept)
-    assert finds(reader, memory, {}) == [False, False, True, True]
-    assert finds(reader, memory, {"data": "base64"}) == [False, False, True, True]
+    """By one reader, for as long as the graph is kept."""
+    endpoint = GraphDispatchEndpoint(service)
+    assert finds(endpoint._reader(kept), memory, {}) == [False, False, True, True]
+    assert finds(endpoint._reader(kept), memory, {"data": "base64"}) == [False, False, True, True]
+    assert finds(endpoint._reader(kept), memory, {}) == [True] * 4
 
 
 @pytest.mark.parametrize("members", [{"inputs": {"x": [1] * 20_000}}, {"other": [[]] * 5000}, {"device": "numpy"}])
