@@ -253,6 +253,24 @@ def test_it_is_done_on_zeros_whatever_was_in_memory_before(tmp_path: Path, monke
     service.close()
 
 
+def test_what_json_has_no_number_for_is_no_fault_of_a_model(tmp_path: Path) -> None:
+    """Of zeros others may be made than of what clients send."""
+    served = model("m (float[2, 3] x) => (float[2, 3] y) { y = Div(x, x) }")
+    service, repository, endpoint = rehearsed(tmp_path, served, llvm=False)
+    shown = series_of(endpoint.metrics.render().decode())  # which is the last of it
+    assert 'dmlserve_inference_seconds_total{operator="affine:1",part="success"}' in shown
+    repository.close()
+    service.close()
+
+
+@pytest.mark.parametrize(("rows", "count"), [(2, 6), (87_360, 2), (87_400, 0)])
+def test_what_is_large_is_not_sent_to_the_service(tmp_path: Path, rows: int, count: int) -> None:
+    service, repository, endpoint = rehearsed(tmp_path, sizes=(rows, 3), llvm=False)
+    assert len([*endpoint.expected()]) == count
+    repository.close()
+    service.close()
+
+
 @ours_only
 def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, tmp_path: Path) -> None:
     """By its own connection, and as tritonclient and others write it. None of it is counted."""
@@ -315,6 +333,7 @@ def test_what_a_model_will_be_counted_in_is_there_before(tmp_path: Path, batches
     assert before.keys() == after.keys()
     told = [each for each in after if "affine:1" in each or 'operator="graph"' in each or "/infer" in each]
     assert {before[each] for each in told} == {0}
+    assert ('dmlserve_inference_batches_total{operator="affine:1",size="0"}' in told) == (batches > 1)
     counted = {each for each in told if after[each] > 0}
     assert 'dmlserve_inference_seconds_total{operator="affine:1",part="success"}' in counted
     assert 'dmlserve_dispatches_total{device="numpy",operator="graph"}' in counted
