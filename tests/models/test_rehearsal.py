@@ -276,11 +276,12 @@ def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, 
     """By its own connection, and as tritonclient and others write it. None of it is counted."""
     folder = tmp_path / "models"
     folder.mkdir()
-    (folder / "affine.onnx").write_bytes(affine().SerializeToString())
+    served = model("m (float[rows, 3] x) => (float[rows, 3] y) { y = Neg(x) }")
+    (folder / "affine.onnx").write_bytes(served.SerializeToString())
     keys = tmp_path / "keys"
     keys.write_text("c2VjcmV0LWtleQ\n")
     flags = ("--models", str(folder), "--warm", "affine=2x3", "--log-level", "debug", "--api-keys-file", str(keys))
-    server = start_server(*flags, "--gpus", "none")
+    server = start_server(*flags, "--gpus", "none", "--max-batch", "4")
     said = server.log.read_text()
     rehearsed_first = said[: said.index("running on")]
     assert rehearsed_first.count("POST /v2/models/affine/infer HTTP/1.1: HTTP/1.1 200 OK") >= 6
@@ -291,6 +292,7 @@ def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, 
         before = series_of(client.get("/metrics").text)
         asked = [each for each in before if 'method="POST"' in each]
         assert [before[each] for each in asked] == [0, 0]  # with the version and without
+        assert {each for name, each in before.items() if "_batches_" in name} == {0}
         body = {"inputs": [{"name": "x", "shape": [2, 3], "datatype": "FP32", "data": X.flatten().tolist()}]}
         assert client.post("/v2/models/affine/infer", json=body).status_code == 200
         after = series_of(client.get("/metrics").text)
