@@ -170,6 +170,9 @@ ALONE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] 
     "matrices": ((3, 5, 80, 70), (3, 5, 70, 60), {}, True),
     "the first turned": ((128, 300), (128, 130), {"TransA": "TRANSPOSE"}, True),
     "the second turned": ((256, 128), (128, 128), {"TransB": "TRANSPOSE"}, False),
+    "a column turned": ((4096, 1024), (1, 1024), {"TransB": "TRANSPOSE"}, True),
+    "as many rows": ((4096, 32), (32, 64), {}, True),
+    "too many rows": ((4097, 32), (32, 64), {}, False),
     "beyond the cache": ((32, 512), (512, 513), {}, False),
     "activated": ((256, 128), (128, 128), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, False),
 }
