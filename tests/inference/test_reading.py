@@ -187,7 +187,7 @@ def test_who_reads_it(
 def test_who_computes_it(endpoint: InferEndpoint) -> None:
     """What waits for a worker is in a queue before."""
     x = np.ones(NOT_BRIEF, np.float32)
-    text = json.dumps({"inputs": [behind("InputTensor", x)]}).encode()
+    text = json.dumps({"inputs": [behind("InputTensor", x)], "parameters": {"binary_data_output": True}}).encode()
     length = JSON_LENGTH.lower().encode(), b"%d" % len(text)
     for _ in range(3):
         few, many = infer(endpoint, SMALL).outcome, infer(endpoint, text + x.tobytes(), length).outcome

@@ -253,16 +253,6 @@ def test_it_is_done_on_zeros_whatever_was_in_memory_before(tmp_path: Path, monke
     service.close()
 
 
-def test_what_json_has_no_number_for_is_no_fault_of_a_model(tmp_path: Path) -> None:
-    """Of zeros others may be made than of what clients send."""
-    served = model("m (float[2, 3] x) => (float[2, 3] y) { y = Div(x, x) }")
-    service, repository, endpoint = rehearsed(tmp_path, served, llvm=False)
-    shown = series_of(endpoint.metrics.render().decode())  # which is the last of it
-    assert 'dmlserve_inference_seconds_total{operator="affine:1",part="success"}' in shown
-    repository.close()
-    service.close()
-
-
 @pytest.mark.parametrize(("rows", "count"), [(2, 6), (80_000, 2), (90_000, 0)])
 def test_what_is_large_is_not_sent_to_the_service(tmp_path: Path, rows: int, count: int) -> None:
     service, repository, endpoint = rehearsed(tmp_path, sizes=(rows, 3), llvm=False)
