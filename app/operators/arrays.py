@@ -147,7 +147,7 @@ def matmul(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
     """xp.matmul, with NumPy of floats so much at a time that there is a look now and then, by the threads at hand."""
     count = 1 if xp.__name__ == "cupy" else pieces_of(a.shape, b.shape, at_hand())
     if count == 1:
-        return xp.matmul(a, b) if out is None else xp.matmul(a, b, out=out)
+        return xp.matmul(a, b, out=out)
     sizes = (*xp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     made = xp.empty(sizes, xp.result_type(a, b)) if out is None else out
     a, b = (xp.broadcast_to(x, (*sizes[:-2], *x.shape[-2:])) for x in (a, b))

@@ -275,3 +275,13 @@ def test_numbers_and_names_are_read_without_calls() -> None:
         sys.setprofile(None)
     assert document == {"operator": operator}
     assert calls == ["decode", "__init__", "document", "_extend"]
+
+
+def test_where_the_first_large_data_begin() -> None:
+    """Of what has come of a body: a quarter of it at least, whatever looks like the head of data before."""
+    for data, other in ((b"\1" * 70_000, b""), (b"\1" * 70_000, b"\2" * 140_000)):
+        body = msgpack.packb({"small": b"\xc6\xc6", "marked": "\u0186" * 9, "inputs": {"x": data, "y": other}})
+        assert CODEC.data_start(body[:2000], len(body)) == body.index(data)
+    few = msgpack.packb({"x": b"\1" * 70_000, "y": [b"\2" * 70_000] * 4})
+    assert CODEC.data_start(few[:2000], len(few)) == 0
+    assert CODEC.data_start(few[:2000], -1) == 0

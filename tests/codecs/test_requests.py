@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from app.codecs.codec import Body, Codec
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
+from app.devices.device import ExecutionRecord
+from app.engine.prepared import Outcome
 from app.engine.service import Service
-from app.http.core.documents import CODECS, read_document
+from app.http.core.documents import CODECS, TooHeavy, read_document
+from app.http.native.answers import DocumentForm
 from app.http.native.requests import DispatchReader
 from app.memory.accounts import LimitExceeded
 from app.memory.buffers import Buffer
@@ -109,6 +112,37 @@ def test_one_that_resembles_an_earlier_one_is_as_it_was(service: Service, fault:
     body = received(spoilt)
     assert reader.find(codec, body, share()) is None
     assert body == spoilt
+
+
+def test_numbers_are_read_where_they_lie_in_each_body(service: Service) -> None:
+    """Memory of a body that was answered is another's."""
+    reader, codec = DispatchReader(service), CODECS["application/json"]
+    document = {"operator": {"Type": CELU}, "inputs": {"InputTensor": [1] * 1000}}
+    for _ in range(4):
+        body = received(json.dumps(document).encode())
+        assert read(reader, codec, body)[3]["InputTensor"] == np.ones(1000, np.float32).tobytes()
+        body[:] = bytes(body).replace(b"1,", b"2,")
+
+
+@pytest.mark.parametrize("members", [{"inputs": {"InputTensor": [1] * 20_000}}, {"other": [[]] * 5000}])
+def test_what_takes_long_to_read_is_for_a_worker(service: Service, members: dict[str, Any]) -> None:
+    """Many numbers, and much structure."""
+    document = {"operator": {"Type": CELU}, "inputs": {"InputTensor": [1]}} | members
+    reader, codec = DispatchReader(service), CODECS["application/json"]
+    with pytest.raises(TooHeavy):
+        at_once(reader.judge(codec, json.dumps(document).encode(), share(), None))
+
+
+def test_each_answer_tells_where_its_own_dispatch_ran(service: Service) -> None:
+    """A GPU may fail between two that are alike."""
+    reader, codec = DispatchReader(service), CODECS["application/json"]
+    dispatch, _ = at_once(reader.read(codec, BODIES[codec.media_type][0], share(), lambda: False))
+    outputs = {"OutputTensor": memoryview(bytes(24))}
+    there = ExecutionRecord("cuda:0", "cuda")
+    for ran in (there, ExecutionRecord("numpy", "cpu", "cuda:0 failed"), there):
+        answer = DocumentForm(codec).write(dispatch, Outcome(outputs, 0, 0, ran), share())
+        told = json.loads(b"".join(answer.pieces))["execution"]
+        assert (told["device"], told["kind"], told["fallback_reason"]) == ran[:3]
 
 
 @given(cases)

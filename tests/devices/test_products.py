@@ -16,7 +16,7 @@ from app.devices.cpu.products import ProductKernel
 from app.devices.cpu.threads import Threads
 from app.devices.device import Cancelled
 from app.operators import arrays
-from app.operators.arrays import matmul, pieces_of
+from app.operators.arrays import matmul, multiplied, pieces_of, product
 from app.operators.looks import looking, shared
 from tests.operators.arrays import desc_of, run
 from tests.operators.calls import compiled
@@ -53,26 +53,27 @@ def test_a_blas_has_one_thread() -> None:
         assert [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"] == [1]
 
 
-SHARED: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
-    "rows": ((300, 40), (40, 50), 3),
-    "columns": ((20, 40), (40, 301), 3),
-    "one row": ((1, 64), (64, 4099), 4),
-    "one column": ((4099, 64), (64, 1), 4),
-    "matrices": ((2, 3, 9, 20), (2, 3, 20, 11), 3),
-    "few matrices": ((2, 50, 20), (2, 20, 40), 6),
-    "a matrix for all": ((4, 33, 20), (1, 20, 40), 2),
-    "short sides": ((17, 400), (400, 17), 8),
-    "one element": ((1, 400), (400, 1), 8),
+SHARED: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {
+    "rows": ((300, 40), (40, 50), 3, 3),
+    "columns": ((20, 40), (40, 301), 3, 3),
+    "one row": ((1, 64), (64, 4099), 4, 4),
+    "one column": ((4099, 64), (64, 1), 4, 4),
+    "matrices": ((2, 3, 9, 20), (2, 3, 20, 11), 3, 4),
+    "few matrices": ((2, 50, 20), (2, 20, 40), 6, 4),
+    "parts of matrices": ((2, 90, 20), (2, 20, 40), 3, 4),
+    "a matrix for all": ((4, 33, 20), (1, 20, 40), 2, 2),
+    "short sides": ((17, 400), (400, 17), 8, 2),
+    "one element": ((1, 400), (400, 1), 8, 1),
 }
-"""Sizes, and how many threads there are."""
+"""Sizes, how many threads there are, and how many pieces are made for them: of whole vectors, or whole matrices."""
 
 
 @pytest.mark.parametrize("name", SHARED)
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_pieces_are_the_whole(name: str, is_turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left out: what is made lies over numbers that are none. At most twice as many pieces as threads."""
+    """Nothing is left out: what is made lies over numbers that are none."""
     monkeypatch.setattr(arrays, "_WORTH_A_THREAD", 1)
-    of_a, of_b, most = SHARED[name]
+    of_a, of_b, most, pieces = SHARED[name]
     a, b = RANDOM.standard_normal(of_a, np.float32), RANDOM.standard_normal(of_b, np.float32)
     if is_turned:
         a, b = (np.ascontiguousarray(each.swapaxes(-1, -2)).swapaxes(-1, -2) for each in (a, b))
@@ -82,9 +83,20 @@ def test_pieces_are_the_whole(name: str, is_turned: bool, monkeypatch: pytest.Mo
         assert matmul(np, a, b, out=made) is made
         np.testing.assert_allclose(made, wanted, 1e-5, 1e-5)
         np.testing.assert_allclose(matmul(np, a, b), wanted, 1e-5, 1e-5)
-    (count, _) = threads.counts or (1, 1)
-    assert count <= 2 * most
-    assert (count > 1) == (name not in ("short sides", "one element") or count == 2)
+    whole = np.full_like(wanted, np.nan)
+    assert matmul(np, a, b, out=whole) is whole
+    np.testing.assert_allclose(whole, wanted, 1e-5, 1e-5)
+    assert threads.counts == [pieces] * 2
+
+
+@pytest.mark.parametrize("multiply", [product, multiplied])
+def test_what_is_made_is_packed(multiply: Callable[..., Any]) -> None:
+    """Though NumPy lays it out as its operands: what follows takes it for a list of elements."""
+    a = RANDOM.standard_normal((3, 2, 5, 4), np.float32).swapaxes(0, 1)
+    b = RANDOM.standard_normal((3, 2, 4, 6), np.float32).swapaxes(0, 1)
+    made = multiply(np, a, b)
+    assert made.flags.c_contiguous
+    np.testing.assert_allclose(made, np.matmul(a, b), 1e-5, 1e-5)
 
 
 def test_who_has_enough_to_do() -> None:
@@ -94,7 +106,7 @@ def test_who_has_enough_to_do() -> None:
     assert pieces_of((2048, 2048), (2048, 2048), 16) == 16
     assert pieces_of((1, 1024), (1024, 4096), 16) == 2  # which is to be read, though it is few products
     assert pieces_of((8192, 8192), (8192, 8192), 1) == 33
-    assert pieces_of((2048, 8, 8), (8, 8), 16) == 16  # so many calls
+    assert pieces_of((2048, 8, 8), (8, 8), 16) == pieces_of((8, 8), (2048, 8, 8), 16) == 16  # so many calls
 
 
 def test_it_is_shared_by_threads_and_ended_in_each(device: NumpyDevice) -> None:
@@ -158,6 +170,9 @@ ALONE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] 
     "matrices": ((3, 5, 80, 70), (3, 5, 70, 60), {}, True),
     "the first turned": ((128, 300), (128, 130), {"TransA": "TRANSPOSE"}, True),
     "the second turned": ((256, 128), (128, 128), {"TransB": "TRANSPOSE"}, False),
+    "a column turned": ((4096, 1024), (1, 1024), {"TransB": "TRANSPOSE"}, True),
+    "as many rows": ((4096, 32), (32, 64), {}, True),
+    "too many rows": ((4097, 32), (32, 64), {}, False),
     "beyond the cache": ((32, 512), (512, 513), {}, False),
     "activated": ((256, 128), (128, 128), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, False),
 }

@@ -1,5 +1,6 @@
 """Dispatches of graphs that differ in their tensor data only are judged twice and then found."""
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -8,9 +9,10 @@ import msgpack
 import numpy as np
 import pytest
 
+from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
-from app.http.core.documents import CODECS, read_document
-from app.http.native.graphs import GraphReader, keep
+from app.http.core.documents import CODECS, TooHeavy, read_document
+from app.http.native.graphs import GraphDispatchEndpoint, GraphReader, keep
 from app.http.native.requests import DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.settings import Settings
@@ -48,18 +50,37 @@ def finds(reader: Reader, memory: MemoryShare, message: dict[str, Any], times: i
     return found
 
 
-def test_dispatches_of_a_kept_graph(service: Service, memory: MemoryShare) -> None:
+@pytest.fixture
+def kept(service: Service, memory: MemoryShare) -> KeptGraph:
     body = bytes(msgpack.packb({"graph": biased()}))
     judge = partial(keep, service, CODEC, body, memory, lambda: False)
-    kept, _ = read_document(CODEC, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
-    reader = GraphReader(service, kept)
-    assert finds(reader, memory, {}) == [False, False, True, True]
-    assert finds(reader, memory, {"data": "base64"}) == [False, False, True, True]
+    made, _ = read_document(CODEC, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
+    return made
+
+
+def test_dispatches_of_a_kept_graph(service: Service, memory: MemoryShare, kept: KeptGraph) -> None:
+    """By one reader, for as long as the graph is kept."""
+    endpoint = GraphDispatchEndpoint(service)
+    assert finds(endpoint._reader(kept), memory, {}) == [False, False, True, True]
+    assert finds(endpoint._reader(kept), memory, {"data": "base64"}) == [False, False, True, True]
+    assert finds(endpoint._reader(kept), memory, {}) == [True] * 4
+
+
+@pytest.mark.parametrize("members", [{"inputs": {"x": [1] * 20_000}}, {"other": [[]] * 5000}, {"device": "numpy"}])
+def test_what_takes_long_to_read_is_for_a_worker(
+    service: Service, memory: MemoryShare, kept: KeptGraph, members: dict[str, Any]
+) -> None:
+    """Many numbers, much structure, and to prepare the graph for a device that it was not asked of before."""
+    body = json.dumps({"inputs": {}} | members).encode()
+    with pytest.raises(TooHeavy):
+        at_once(GraphReader(service, kept).judge(CODECS["application/json"], body, memory, None))
 
 
 def test_dispatches_with_a_graph(service: Service, memory: MemoryShare) -> None:
     """Unless it has tensors that lie in the first one's memory."""
     plain = graph([relu("relu")], [into("x", "relu", "InputTensor")], [out("relu", "y", "OutputTensor")])
     reader = DispatchReader(service)
+    with pytest.raises(TooHeavy):  # to compile it is for a worker
+        at_once(reader.judge(CODEC, bytes(msgpack.packb({"graph": plain, "inputs": {}})), memory, None))
     assert finds(reader, memory, {"graph": plain}) == [False, False, True, True]
     assert finds(reader, memory, {"graph": biased()}) == [False] * 4

@@ -272,7 +272,9 @@ class TestRefusals:
         path = f"{GRAPHS}/{keep(client, biased())['id']}/dispatch"
         error_at("/inputs", post(client, path, {}, binary))
         error_at("/inputs/x", post(client, path, {"inputs": {}}, binary))
-        error_at("/inputs/z", post(client, path, {"inputs": {"x": X.tobytes(), "z": b""}}, binary))
+        for data in (b"", [1.0], None):
+            unknown = post(client, path, {"inputs": {"x": X.tobytes(), "z": data}}, binary)
+            assert "has no input z" in error_at("/inputs/z", unknown)["message"]
         error_at("/graph", post(client, path, {"inputs": {}, "graph": biased()}, binary))
         for _ in range(3):  # that one like it is known makes no difference
             np.testing.assert_array_equal(result(post(client, path, {"inputs": {"x": X.tobytes()}}, binary)), Y)

@@ -115,6 +115,8 @@ def test_accept_that_nothing_meets(client: httpx.Client, accept: str) -> None:
 def test_what_is_only_there_in_json(client: httpx.Client, path: str) -> None:
     for accept in ("application/*", ""):
         assert client.get(path, headers={"accept": accept}).headers["content-type"] == JSON
+    several = [("accept", MSGPACK), ("accept", JSON)]
+    assert client.get(path, headers=several).headers["content-type"] == JSON
     refusal_of(client.get(path, headers={"accept": MSGPACK}), 406)
 
 

@@ -17,6 +17,7 @@ from app.http.core.asgi import AsgiBody
 from app.http.core.compression import compress, decompress
 from app.http.core.documents import LIGHT, TooHeavy
 from app.http.core.exchange import Request
+from app.http.core.headers import JSON_LENGTH
 from app.http.inference.endpoints import OFFLOADED, InferEndpoint
 from app.http.inference.models import Models
 from app.http.inference.operator_models import OperatorModel
@@ -27,7 +28,8 @@ from app.http.telemetry.metrics import Metrics
 from app.memory.accounts import LimitExceeded
 from app.models.repository.repository import Repository
 from app.settings import KIB, Settings
-from tests.inference.wire import X, listed
+from tests.http.load import NOT_BRIEF
+from tests.inference.wire import X, behind, listed
 
 CELU = "activation_celu"
 NUMBERS = {"inputs": [listed("InputTensor", np.arange(LIGHT, dtype=np.float32))]}  # more bytes than LIGHT
@@ -180,6 +182,18 @@ def test_who_reads_it(
         assert request.outcome
     assert set(by_loop) == {is_light}
     assert len(by_loop) == 3 * (1 + len(fields))
+
+
+def test_who_computes_it(endpoint: InferEndpoint) -> None:
+    """What waits for a worker is in a queue before."""
+    x = np.ones(NOT_BRIEF, np.float32)
+    text = json.dumps({"inputs": [behind("InputTensor", x)], "parameters": {"binary_data_output": True}}).encode()
+    length = JSON_LENGTH.lower().encode(), b"%d" % len(text)
+    for _ in range(3):
+        few, many = infer(endpoint, SMALL).outcome, infer(endpoint, text + x.tobytes(), length).outcome
+        assert few
+        assert many
+        assert few.queue_seconds == 0 < many.queue_seconds
 
 
 def test_a_worker_compresses_the_answer(endpoint: InferEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:

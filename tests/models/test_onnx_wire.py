@@ -121,3 +121,21 @@ def test_memory_is_held_before_a_file_is_parsed(monkeypatch: pytest.MonkeyPatch)
     with account.open() as memory, pytest.raises(LimitExceeded, match="max_memory_bytes"):
         keep_onnx(service, memoryview(bomb(b"\x0a\x00", 1 << 16)), of_query(b""), memory, lambda: False)
     assert account.used == 0
+
+
+def test_memory_is_held_for_what_a_file_becomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its constants, and what judging its nodes takes."""
+    service = Service(Settings(gpus="none", llvm=False))
+    held: list[int] = []
+
+    def judged(_: object) -> None:
+        held.append(memory.held)
+        raise Cancelled
+
+    monkeypatch.setattr(onnx_graphs, "request_of", judged)
+    made = model("m (float[1] x) => (float[n] y) { y = Add(x, w) }", w=np.ones(MANY // 4, np.float32))
+    account = MemoryAccount(1 << 30)
+    with account.open() as memory, pytest.raises(Cancelled):
+        keep_onnx(service, memoryview(made.SerializeToString()), of_query(b""), memory, lambda: False)
+    assert MANY < held[0] < 2 * MANY
+    assert account.used == 0

@@ -253,16 +253,25 @@ def test_it_is_done_on_zeros_whatever_was_in_memory_before(tmp_path: Path, monke
     service.close()
 
 
+@pytest.mark.parametrize(("rows", "count"), [(2, 6), (80_000, 2), (90_000, 0)])
+def test_what_is_large_is_not_sent_to_the_service(tmp_path: Path, rows: int, count: int) -> None:
+    service, repository, endpoint = rehearsed(tmp_path, sizes=(rows, 3), llvm=False)
+    assert len([*endpoint.expected()]) == count
+    repository.close()
+    service.close()
+
+
 @ours_only
 def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, tmp_path: Path) -> None:
     """By its own connection, and as tritonclient and others write it. None of it is counted."""
     folder = tmp_path / "models"
     folder.mkdir()
-    (folder / "affine.onnx").write_bytes(affine().SerializeToString())
+    served = model("m (float[rows, 3] x) => (float[rows, 3] y) { y = Neg(x) }")
+    (folder / "affine.onnx").write_bytes(served.SerializeToString())
     keys = tmp_path / "keys"
     keys.write_text("c2VjcmV0LWtleQ\n")
     flags = ("--models", str(folder), "--warm", "affine=2x3", "--log-level", "debug", "--api-keys-file", str(keys))
-    server = start_server(*flags, "--gpus", "none")
+    server = start_server(*flags, "--gpus", "none", "--max-batch", "4")
     said = server.log.read_text()
     rehearsed_first = said[: said.index("running on")]
     assert rehearsed_first.count("POST /v2/models/affine/infer HTTP/1.1: HTTP/1.1 200 OK") >= 6
@@ -273,6 +282,7 @@ def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, 
         before = series_of(client.get("/metrics").text)
         asked = [each for each in before if 'method="POST"' in each]
         assert [before[each] for each in asked] == [0, 0]  # with the version and without
+        assert {each for name, each in before.items() if "_batches_" in name} == {0}
         body = {"inputs": [{"name": "x", "shape": [2, 3], "datatype": "FP32", "data": X.flatten().tolist()}]}
         assert client.post("/v2/models/affine/infer", json=body).status_code == 200
         after = series_of(client.get("/metrics").text)
@@ -315,6 +325,7 @@ def test_what_a_model_will_be_counted_in_is_there_before(tmp_path: Path, batches
     assert before.keys() == after.keys()
     told = [each for each in after if "affine:1" in each or 'operator="graph"' in each or "/infer" in each]
     assert {before[each] for each in told} == {0}
+    assert ('dmlserve_inference_batches_total{operator="affine:1",size="0"}' in told) == (batches > 1)
     counted = {each for each in told if after[each] > 0}
     assert 'dmlserve_inference_seconds_total{operator="affine:1",part="success"}' in counted
     assert 'dmlserve_dispatches_total{device="numpy",operator="graph"}' in counted

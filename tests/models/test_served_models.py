@@ -257,7 +257,9 @@ def test_load_and_unload_by_tritons_client(served: tuple[RunningServer, Path], c
 def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
     data = affine().SerializeToString()
     octets = {"content-type": "application/octet-stream"}
-    told = client.post("/v1/graphs?sizes=x:2x3&name=sent", content=data, headers=octets).raise_for_status().json()
+    sent = client.post("/v1/graphs?sizes=x:2x3&name=sent&device=numpy", content=data, headers=octets)
+    told = sent.raise_for_status().json()
+    assert (told["name"], told["device"]) == ("sent", "numpy")
     assert set(told["inputs"]) == {"x"}
     assert set(told["outputs"]) == {"y", "positive", "sizes"}
     np.testing.assert_array_equal(result(dispatch(client, told["id"], x=X)), affine_of(X))
@@ -276,6 +278,8 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
         ("?sizes=2x4", data, "/sizes"),
         ("?sizes=z:2x3", data, "/sizes"),
         ("?name=a%20b&sizes=2x3", data, "/name"),
+        ("?name=&sizes=2x3", data, "/name"),
+        ("?device=cuda:7&sizes=2x3", data, "/device"),
         ("?other=1", data, "/other"),
         ("?sizes=2x3&sizes=2x3", data, ""),
         ("", b"no model", "/onnx"),

@@ -236,6 +236,39 @@ def test_what_one_row_takes_is_told(number: int) -> None:
     assert taken(kernel, operator, [bytes_of(x)]) < own_bytes(kernel) + (1 << 20)
 
 
+def test_sums_of_repeated_elements_are_written_out_in_pieces() -> None:
+    """All of them would be 64 MiB."""
+    terms = 1 << 18
+    a = np.broadcast_to(np.arange(64, dtype=np.float32)[:, None], (64, terms))
+    b = ones(terms, 4)
+    tracemalloc.start()
+    try:
+        made = arrays.product(np, a, b)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(made, np.broadcast_to(a[:, :1] * terms, (64, 4)), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "is_taken"),
+    [
+        ((2, 3), (3, 1), True),
+        ((2, 3), (1, 2), True),
+        ((2, 3), (4, 1), True),
+        ((2, 3), (2, 1), False),
+        ((2, 3), (1, 1), False),
+        ((2, 3), (6, 2), False),
+        ((1, 3), (0, 1), True),
+        ((3, 1), (1, 0), True),
+        ((3, 1), (2, 2), True),
+    ],
+)
+def test_matrices_that_a_blas_takes(sizes: tuple[int, int], strides: tuple[int, int], is_taken: bool) -> None:
+    """With one dimension of stride 1, and rows or columns that do not overlap."""
+    assert arrays.is_for_blas(sizes, strides) is is_taken
+
+
 def taken(kernel: Kernel, operator: CompiledOperator, inputs: Sequence[memoryview] = ()) -> int:
     """The most bytes at a time that a dispatch over zeros, or such inputs, takes beside its buffers."""
     zeros, outputs = (

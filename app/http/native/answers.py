@@ -59,7 +59,7 @@ class DocumentForm:
 
     def takes_long(self, dispatch: Dispatch) -> bool:
         prepared = dispatch.prepared
-        return self.codec.numbers and dispatch.numbers and sum(prepared.output_bytes.values()) > _QUICK_BYTES
+        return dispatch.numbers and sum(prepared.output_bytes.values()) > _QUICK_BYTES
 
     def fields(self, dispatch: Dispatch) -> Fields:
         return self._fields
@@ -67,7 +67,7 @@ class DocumentForm:
     def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Encoded:
         codec, key, ran = self.codec, self._key, outcome.ran
         known = dispatch.answers.get(key)
-        if known is None or (known[0] is not ran and known[0] != ran):
+        if known is None or known[0] != ran:
             known = dispatch.answers[key] = ran, self._form(dispatch, ran)
         form = known[1]
         parts: list[Iterable[Piece]] = []

@@ -39,8 +39,7 @@ def of_query(query: bytes) -> tuple[OnnxKeepRequest, Stated]:
     except ValueError:
         message = "sizes must be like 1x3x224x224, or input:1x128,other:1x128 for several inputs."
         raise refused(("sizes",), message, asked.sizes) from None
-    fields = {name: value for name, value in (("name", asked.name), ("device", asked.device)) if value is not None}
-    return validate(OnnxKeepRequest, {"onnx": b"", **fields}), stated
+    return validate(OnnxKeepRequest, {"onnx": b"", "name": asked.name, "device": asked.device}), stated
 
 
 def of_document(asked: OnnxKeepRequest) -> tuple[OnnxKeepRequest, Stated]:
@@ -67,8 +66,8 @@ def keep_onnx(
             imported = _imported(data, stated, pause)
         memory.take(PART * len(imported.graph.labels) + sum(each.nbytes for each in imported.graph.constants.values()))
         graph = blaming_nodes(imported, lambda: request_of(imported))
-        fields = {name: getattr(request, name) for name in ("name", "device") if name in request.model_fields_set}
-        keep = GraphKeepRequest.model_validate({"graph": graph.desc, **fields})
+        members = request.model_dump(include={"name", "device"}, exclude_unset=True)
+        keep = GraphKeepRequest.model_validate({"graph": graph.desc, **members})
         return blaming_nodes(imported, lambda: service.graphs.keep_read(keep, graph, memory, cancelled))
     except NotSupported as error:
         raise ContractError([Violation(("onnx",), str(each)) for each in error.nodes], Hresult.E_INVALIDARG) from None

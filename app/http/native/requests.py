@@ -47,11 +47,8 @@ class Dispatch:
         descs = self.prepared.work.inputs
         try:
             for name, path, value in self.inputs:
-                desc = descs.get(name)
-                if desc is None and not isinstance(value, Span | str):
-                    data[name] = _NOTHING  # there is no such input, which binding says
-                else:
-                    data[name] = codec.binary(body, value, path, memory, desc)
+                desc = descs.get(name)  # if there is no such input, binding says so
+                data[name] = codec.binary(body, value, path, memory, desc) if desc else _NOTHING
         except ContractError:
             for (_, _, value), each in zip(self.inputs, data.values(), strict=False):
                 codec.put_back(body, value, each)
@@ -184,7 +181,7 @@ def _each(request: DispatchRequest) -> list[Given]:
 def _dispatch_request(
     max_nodes: int, codec: Decoder, memory: MemoryShare, only_light: bool, document: object
 ) -> DispatchRequest | GraphDispatchRequest:
-    if only_light and codec.numbers:
+    if only_light:
         check_light(document)
     if isinstance(document, dict) and "graph" in document and "operator" in document:  # one of them may be null
         document = {name: each for name, each in document.items() if each is not None or name not in _SUBJECTS}
