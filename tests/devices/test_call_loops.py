@@ -81,7 +81,7 @@ SCANNED = [
 
 
 @pytest.mark.usefixtures("pieces")
-@pytest.mark.parametrize("name", ["float32", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["float32", "float16", "int32", "uint32", "int64", "uint64"])
 @pytest.mark.parametrize(("kind", "member"), [("SUMMATION", "HasExclusiveSum"), ("PRODUCT", "HasExclusiveProduct")])
 @pytest.mark.parametrize("is_exclusive", [False, True])
 def test_scans(devices: list[NumpyDevice], name: str, kind: str, member: str, is_exclusive: bool) -> None:
@@ -95,7 +95,7 @@ def test_scans(devices: list[NumpyDevice], name: str, kind: str, member: str, is
         }
         x = elements(rng, sizes, name)
         x[0, ..., 0] = 0
-        if name == "float32":
+        if name.startswith("float"):
             x[0, ..., 0] = -0.0
         alike(devices, document, {"InputTensor": x})
 

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterator
 from functools import lru_cache
 
-from app.contract.constants import AxisDirection, DataType
+from app.contract.constants import AxisDirection
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scans
@@ -22,12 +22,12 @@ WORK = 8
 
 
 def scan_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
-    """For the operator, if it is a scan of packed tensors; one of FLOAT16 is left to NumPy, which rounds to it."""
+    """For the operator, if it is a scan of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, CumulativeSummation | CumulativeProduct):
         return None
     x, made = compiled.inputs["InputTensor"], compiled.outputs["OutputTensor"]
-    if x.DataType is DataType.FLOAT16 or not x.is_packed or not made.is_packed:
+    if not x.is_packed or not made.is_packed:
         return None
     axis, type_ = operator.Axis, llvm_type(x.DataType.value.lower())
     blocks, count, columns = math.prod(x.Sizes[:axis]), x.Sizes[axis], math.prod(x.Sizes[axis + 1 :])

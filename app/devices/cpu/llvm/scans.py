@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from app.contract.constants import DataType
+from app.devices.cpu.llvm.lowering import lower_part
 from app.devices.cpu.llvm.text import Text
+from app.formula.structures import Questions
+from app.formula.values import FLOAT64, Input
 
 FIELDS = ("elements", "results", "first", "last", "begin", "end", "count", "size", "step")
 """What the frame has, 8 bytes each: the addresses of the first element to be scanned and of the first result, then
@@ -28,8 +32,11 @@ def source(type_: str, operation: str, *, by_rows: bool, is_exclusive: bool) -> 
         scan.rows()
     else:
         scan.columns()
-    return scan.text.module()
+    return scan.text.module(*[_HALF] if type_ == "half" else [])
 
+
+_HALF = lower_part(Questions({}).ask, Input(FLOAT64, "x", DataType.FLOAT64), DataType.FLOAT16, "narrow")
+"""That of a double, rounded once, for which processors have no instruction."""
 
 _GROUP = ", align 1, !llvm.access.group !2"
 
@@ -39,7 +46,7 @@ class _Scan:
         self.text = Text(0)
         self._frame = self.text.frame(FIELDS, 2)
         self._type = type_
-        self._is_float = type_ in ("float", "double")
+        self._is_float = type_ in ("half", "float", "double")
         self._wide = "double" if self._is_float else type_
         self._operation = f"{'f' if self._is_float else ''}{operation}"
         if self._is_float:
@@ -115,10 +122,14 @@ class _Scan:
         return self.text.at(written, self._frame["step"], self._type)
 
     def _next(self, before: str, element: str) -> str:
-        wide = self.text.let(f"fpext float {element} to double") if self._type == "float" else element
+        wide = element
+        if self._wide != self._type:
+            wide = self.text.let(f"fpext {self._type} {element} to {self._wide}")
         return self.text.let(f"{self._operation} {self._wide} {before}, {wide}")
 
     def _narrow(self, value: str) -> str:
+        if self._type == "half":
+            return self.text.let(f"call half @{_HALF.name}(double {value})")
         return self.text.let(f"fptrunc double {value} to float") if self._type == "float" else value
 
     def _store(self, values: Sequence[str], places: Sequence[str]) -> None:
