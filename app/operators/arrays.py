@@ -5,13 +5,15 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from app.contract.constants import DataType
 from app.formula.arrays import ArrayFormula
 from app.formula.values import FLOAT32, INT64, Input, Parameter
 from app.memory.arrays import numpy_type
 from app.operators import blas
 from app.operators.fusion import Fused
-from app.operators.looks import at_hand, look, shared
+from app.operators.looks import at_hand, copied, look, shared
 from app.operators.parameters import Parameters, numbers_in
 
 SCRATCH = {"numpy": 4 << 20, "cupy": 256 << 20}
@@ -42,7 +44,7 @@ to be busy."""
 
 def stored(made: Any, data_type: DataType) -> Any:
     """`made`, rounded once to the type of the tensor that it becomes."""
-    return made.astype(numpy_type(data_type), copy=False)
+    return _converted(made, numpy_type(data_type))
 
 
 def unrepeated(x: Any) -> Any:
@@ -54,7 +56,16 @@ def computed(x: Any) -> Any:
     """`x` in the type it is computed in, FLOAT16 in float32; what is repeated is not converted again and again, and has
     size 1."""
     x = unrepeated(x)
-    return x.astype(FLOAT32) if x.dtype == "float16" else x
+    return _converted(x, FLOAT32) if x.dtype == "float16" else x
+
+
+def _converted(x: Any, dtype: Any) -> Any:
+    """`x` itself if it is of that type."""
+    if isinstance(x, np.ndarray) and x.dtype != dtype:
+        made = np.empty_like(x, dtype)
+        if copied(x, made):
+            return made
+    return x.astype(dtype, copy=False)
 
 
 class Activation:

@@ -4,7 +4,7 @@ operators that are calls on whole arrays, and graphs of many nodes on their way 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Sharing(Protocol):
@@ -14,6 +14,10 @@ class Sharing(Protocol):
 
     def share(self, count: int, work: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
         """Call `work` with each number below `count`. Raises what `work` raises."""
+
+    def copied(self, x: Any, target: Any) -> bool:
+        """Write `x` to `target`, an array of the same shape, if they are quicker at it than the library; whether they
+        have."""
 
 
 class _Looks(threading.local):
@@ -63,3 +67,9 @@ def shared(count: int, work: Callable[[int], None]) -> None:
         work(turn)
 
     threads.share(count, looked, lambda: False)
+
+
+def copied(x: Any, target: Any) -> bool:
+    """Write `x` to `target`, an array of the same shape and another type, if the threads at hand are quicker at it than
+    the library; whether they have."""
+    return _looks.threads is not None and _looks.threads.copied(x, target)

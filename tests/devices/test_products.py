@@ -36,6 +36,9 @@ class Turns:
         for turn in reversed(range(count)):
             work(turn)
 
+    def copied(self, x: Any, target: Any) -> bool:
+        return False
+
 
 def never() -> None:
     """Goes on."""

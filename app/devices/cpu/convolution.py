@@ -15,6 +15,7 @@ from app.contract.constants import ConvolutionMode, DataType
 from app.contract.tensors import packed_strides
 from app.devices.cpu.activations import lowered_activation
 from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer
+from app.devices.cpu.conversions import Conversions
 from app.devices.cpu.convolution_job import ConvolutionJob
 from app.devices.cpu.convolution_loops import (
     ConvolutionLoop,
@@ -52,7 +53,7 @@ INLINE = 1 << 24
 
 
 def convolution_kernel(
-    compiled: Dispatchable, loops: LoopCode, known: Mapping[str, Buffer] | None
+    compiled: Dispatchable, loops: LoopCode, conversions: Conversions, known: Mapping[str, Buffer] | None
 ) -> "ConvolutionKernel | None":
     """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
     it is None outside of graphs."""
@@ -67,10 +68,10 @@ def convolution_kernel(
     if lanes and known:
         loop = loop_of_packed(work, lanes, team.compiler, lowered)
         tensor = Tensor(compiled, "FilterTensor", operator.FilterTensor)
-        filters = pack_filters(_filters(operator, tensor, known["FilterTensor"]), lanes)
-        return ConvolutionKernel(compiled, operator, work, loop, left, loops, filters)
+        filters = pack_filters(_filters(operator, tensor, known["FilterTensor"], conversions), lanes)
+        return ConvolutionKernel(compiled, operator, work, loop, left, loops, conversions, filters)
     found = loop_of(work, team.compiler, lowered) if known is not None or work.products * work.items >= LEAST else None
-    return ConvolutionKernel(compiled, operator, work, found, left, loops, None) if found else None
+    return ConvolutionKernel(compiled, operator, work, found, left, loops, conversions, None) if found else None
 
 
 def packed_filter_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
@@ -97,12 +98,12 @@ def _work_of(operator: Convolution, threads: int) -> ItemWork:
     return ItemWork(space, groups, depth, outputs // groups, batch, threads, WORTH_A_CALL)
 
 
-def _filters(operator: Convolution, tensor: Tensor, buffer: Buffer) -> Array:
+def _filters(operator: Convolution, tensor: Tensor, buffer: Buffer, conversions: Conversions) -> Array:
     """As the loops read them, of float32."""
     found = tensor.view(buffer)
     if _is_turned(operator):
         found = np.flip(found, tuple(range(2, found.ndim)))
-    return np.ascontiguousarray(found, np.float32)
+    return conversions.packed(found)
 
 
 def _is_turned(operator: Convolution) -> bool:
@@ -120,6 +121,7 @@ class ConvolutionKernel:
         loop: ConvolutionLoop,
         activation: Activation | None,
         loops: LoopCode,
+        conversions: Conversions,
         filters: Array | None,
     ) -> None:
         """The `activation` is what is left of it after the loop. Where `filters` are packed, none are read."""
@@ -129,6 +131,7 @@ class ConvolutionKernel:
         self._loop = loop
         self._activation = activation
         self._operator, self._filters, self._loops = operator, filters, loops
+        self._conversions = conversions
         outputs = work.groups * work.outputs
         self._batch = work.items
         self._item, self._result = work.groups * work.depth * work.space.elements, outputs * work.space.places
@@ -146,10 +149,11 @@ class ConvolutionKernel:
         self._work = work.products * loop.factor
         self._job = ConvolutionJob(loop, work, work.items if self._is_read[0] else 1, loops.team)
         self._is_small = work.products * work.items <= INLINE
+        self._converts = self._target.desc.DataType is DataType.FLOAT16
 
     @property
     def runs_inline(self) -> bool:
-        return self._is_small and self._job.is_ready
+        return self._is_small and self._job.is_ready and (not self._converts or self._conversions.are_compiled)
 
     @property
     def own_bytes(self) -> int:
@@ -164,6 +168,8 @@ class ConvolutionKernel:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         check_ends((*inputs, *outputs), self._bytes)
+        if self._converts:
+            self._conversions.get_compiled()
         *starts, target = map(address_of, (*inputs, *outputs))
         end = target + self._bytes[-1]
         apart = all(target >= start + each.nbytes or end <= start for start, each in zip(starts, inputs, strict=True))
@@ -182,7 +188,7 @@ class ConvolutionKernel:
         else:
             x = self._given[0].view(inputs[0])
             for item in range(self._batch):
-                one = np.ascontiguousarray(x[item], np.float32)
+                one = self._conversions.packed(x[item])
                 results = target + 4 * item * self._result
                 self._job.run((one.ctypes.data, weights, bias, results), cancelled)
         if made is not None or self._activation:
@@ -235,13 +241,13 @@ class ConvolutionKernel:
         if made is not None:
             if out.shape[2:] != self._results:
                 out[...] = 0
-            out[(slice(None), slice(None), *map(slice, self._results))] = made
+            self._conversions.store(made, out[(slice(None), slice(None), *map(slice, self._results))])
 
     def _packed(self, place: int, buffer: Buffer) -> Array:
         """Filters or biases as the loop reads them."""
         if place == 1:
-            return _filters(self._operator, self._given[1], buffer)
-        return np.ascontiguousarray(self._given[place].view(buffer), np.float32)
+            return _filters(self._operator, self._given[1], buffer, self._conversions)
+        return self._conversions.packed(self._given[place].view(buffer))
 
 
 def _is_packed(tensor: Tensor) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.contract.constants import DataType
 from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, part_of, pieces
 from app.devices.cpu.llvm.compiler import Compiler
@@ -189,10 +190,12 @@ class CallKernel:
         self._threads = threads
         self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
         self._outputs = [Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
+        self._conversions = threads.conversions if DataType.FLOAT16 in compiled.stored_types.values() else None
 
     @property
     def runs_inline(self) -> bool:
-        return self._compiled.elements <= SMALL_CALL
+        is_ready = self._conversions is None or self._conversions.are_compiled
+        return self._compiled.elements <= SMALL_CALL and is_ready
 
     @property
     def own_bytes(self) -> int:
@@ -203,6 +206,8 @@ class CallKernel:
     ) -> ExecutionRecord:
         ensure = ensuring(cancelled)
         ensure()
+        if self._conversions:
+            self._conversions.get_compiled()
         arrays = {tensor.name: tensor.elements(each) for tensor, each in zip(self._inputs, inputs, strict=True)}
         for read in arrays.values():
             read.flags.writeable = False

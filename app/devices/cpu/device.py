@@ -18,6 +18,7 @@ from app.contract.constants import DataType
 from app.devices.cpu.arrays import array_kernel
 from app.devices.cpu.attention import attention_kernel
 from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
+from app.devices.cpu.conversions import Conversions
 from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.copies import copies_kernel
@@ -92,13 +93,14 @@ class NumpyDevice:
         # A BLAS' own threads look for work for 20 ms after each product, and keep processors from all else meanwhile:
         # on two of them requests took 30 times as long. So products are shared by our threads.
         threadpool_limits(1, "blas")
-        self._threads = Threads(helpers, threads)
         self._compiler = compiler
         self._least = least
         self._structures = structures or Structures()
         self._graphs: WeakKeyDictionary[InitializedGraph, Kernel] = WeakKeyDictionary()
         """The kernels of graphs that there are, so that each has its matrices packed once."""
         self._loops = LoopCode(compiler, self._structures, threads) if compiler else None
+        self._conversions = Conversions(self._loops) if self._loops else None
+        self._threads = Threads(helpers, threads, self._conversions)
         self._tables = Tables(self._loops)
 
     @property
@@ -163,8 +165,8 @@ class NumpyDevice:
             compiled = simpler(compiled, self._structures)
         if compiled.program.call:
             by_loop: Kernel | None = None
-            if self._compiler and self._loops and team:
-                by_loop = convolution_kernel(compiled, self._loops, known)
+            if self._compiler and self._loops and self._conversions and team:
+                by_loop = convolution_kernel(compiled, self._loops, self._conversions, known)
                 by_loop = by_loop or transposed_kernel(compiled, self._compiler, team, known)
                 by_loop = by_loop or recurrent_kernel(compiled, self._compiler, team)
                 if elements >= least:

@@ -3,9 +3,11 @@
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from typing import Protocol
 
 from app.devices.device import Cancelled, ExecutionRecord
 from app.devices.helpers import run_with
+from app.memory.arrays import Array
 from app.stages import inherited
 
 BLOCK_ELEMENTS = 1 << 16
@@ -16,12 +18,32 @@ RAN = ExecutionRecord("numpy", "cpu")
 """What NumPy's kernels answer."""
 
 
+class Converting(Protocol):
+    """Loops for types that NumPy is slow to convert."""
+
+    @property
+    def are_compiled(self) -> bool:
+        """Whether they are, so that nobody waits for it."""
+
+    def get_compiled(self) -> None:
+        """Compile them, if nobody has."""
+
+    def copied(self, x: Array, target: Array) -> bool:
+        """Write `x` to `target`, an array of the same shape in memory of its own; whether that is so."""
+
+
 class Threads:
     """The calling thread and, where there is enough to do, idle ones of `helpers`: `most` in all."""
 
-    def __init__(self, helpers: Executor, most: int) -> None:
+    def __init__(self, helpers: Executor, most: int, conversions: Converting | None = None) -> None:
+        """With `conversions` arrays are copied by these where that is quicker."""
         self._helpers = helpers
         self.most = most
+        self.conversions = conversions
+
+    def copied(self, x: Array, target: Array) -> bool:
+        """As `Converting` has it."""
+        return self.conversions is not None and self.conversions.copied(x, target)
 
     def share(self, count: int, work: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
         """Call `work` with each number below `count`, on several threads. Raises Cancelled, and what `work` raises."""
