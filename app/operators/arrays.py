@@ -61,11 +61,12 @@ def computed(x: Any) -> Any:
 
 def _converted(x: Any, dtype: Any) -> Any:
     """`x` itself if it is of that type."""
-    if isinstance(x, np.ndarray) and x.dtype != dtype:
-        made = np.empty_like(x, dtype)
-        if copied(x, made):
-            return made
-    return x.astype(dtype, copy=False)
+    if not isinstance(x, np.ndarray) or x.dtype == dtype:
+        return x.astype(dtype, copy=False)
+    made = np.empty_like(x, dtype)
+    if not copied(x, made):
+        made[...] = x
+    return made
 
 
 class Activation:
