@@ -96,9 +96,10 @@ def test_networks(kind: str) -> None:
     test_parity.test_networks(kind)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    ("kind", "type_"), [("AVERAGE_POOLING1", "FLOAT32"), *(("MAX_POOLING2", each) for each in test_pool_loops.TYPES)]
+    ("kind", "type_"),
+    [("AVERAGE_POOLING1", "FLOAT32"), *(("MAX_POOLING2", each) for each in ("FLOAT32", "FLOAT16", "INT8", "UINT64"))],
 )
 def test_windows(device: NumpyDevice, seed: int, kind: str, type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     test_pool_loops.test_windows_are_those_by_coordinates(device, seed, kind, type_, monkeypatch)

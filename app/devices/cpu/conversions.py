@@ -1,12 +1,14 @@
 """FLOAT16 converted by loops: NumPy takes some ns for each element, which is longer than many a product takes."""
 
 from array import array
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.kernels import Loop, LoopCode
+from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
 from app.formula.structures import Questions
 from app.formula.values import FLOAT32, Input
 from app.memory.arrays import Array
@@ -28,12 +30,20 @@ class Conversions:
     """Converts between float16 and float32. Safe to use from several threads."""
 
     def __init__(self, code: LoopCode) -> None:
-        make = partial(Loop, Questions({}).ask, inputs=["X"], code=code)
-        self._loops = {
+        self._code = code
+
+    @cached_property
+    def _loops(self) -> Mapping[tuple[np.dtype[Any], np.dtype[Any]], Loop]:
+        """By the types of both arrays."""
+        make = partial(Loop, Questions({}).ask, inputs=["X"], code=self._code)
+        return {
             (HALF, FLOAT): make(Input(FLOAT32, "X", DataType.FLOAT16), stored=DataType.FLOAT32),
             (FLOAT, HALF): make(Input(FLOAT32, "X", DataType.FLOAT32), stored=DataType.FLOAT16),
         }
-        self._codes = [code.of(each, 1, ("packed", "packed")) for each in self._loops.values()]
+
+    @cached_property
+    def _codes(self) -> Sequence[Code]:
+        return [self._code.of(each, 1, ("packed", "packed")) for each in self._loops.values()]
 
     @property
     def are_compiled(self) -> bool:
