@@ -7,8 +7,7 @@ what is left is stored. Directions take them at the same time, and so do sequenc
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Literal, NamedTuple
 
 from app.contract.constants import RecurrentNetworkDirection
@@ -96,10 +95,10 @@ class RecurrentCalls:
         self._shares = [*parts(range(self._batch), shares)]
         is_linear = isinstance(operator, Gru) and operator.LinearBeforeReset
         lstm = operator if isinstance(operator, Lstm) else None
-        form = CodeForm(
+        form = partial(
+            CodeForm,
             _kind(operator),
             compiler.vector_floats,
-            0,
             has_lengths="SequenceLengthsTensor" in names,
             has_sequence="OutputSequenceTensor" in names,
             has_peephole="PeepholeTensor" in names,
@@ -113,8 +112,7 @@ class RecurrentCalls:
         each = len(operator.activations)
         some = [tuple(activations[start : start + each]) for start in range(0, len(activations), each)]
         self._codes = [
-            {count: Code(compiler, _source(replace(form, batch=count), own)) for count in {*map(len, self._shares)}}
-            for own in some
+            {count: Code(compiler, _source(form(count), own)) for count in {*map(len, self._shares)}} for own in some
         ]
         """Of each direction, by how many sequences it is for."""
         self._attributes = [[number for own in part for number in own.attributes] for part in some]

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from app.contract.constants import DataType
-from app.devices.cpu.llvm.lowering import lower_part
+from app.devices.cpu.llvm.halves import rounding
 from app.devices.cpu.llvm.text import Text
-from app.formula.structures import Questions
-from app.formula.values import FLOAT64, Input
 
 FIELDS = ("elements", "results", "first", "last", "begin", "end", "count", "size", "step")
 """What the frame has, 8 bytes each: the addresses of the first element to be scanned and of the first result, then
@@ -32,11 +29,11 @@ def source(type_: str, operation: str, *, by_rows: bool, is_exclusive: bool) -> 
         scan.rows()
     else:
         scan.columns()
-    return scan.text.module(*[_HALF] if type_ == "half" else [])
+    return scan.text.module(*[rounding(_NARROW)] if type_ == "half" else [])
 
 
-_HALF = lower_part(Questions({}).ask, Input(FLOAT64, "x", DataType.FLOAT64), DataType.FLOAT16, "narrow")
-"""That of a double, rounded once, for which processors have no instruction."""
+_NARROW = "narrow"
+"""What rounds a double to a half, for which processors have no instruction."""
 
 _GROUP = ", align 1, !llvm.access.group !2"
 
@@ -129,7 +126,7 @@ class _Scan:
 
     def _narrow(self, value: str) -> str:
         if self._type == "half":
-            return self.text.let(f"call half @{_HALF.name}(double {value})")
+            return self.text.let(f"call half @{_NARROW}(double {value})")
         return self.text.let(f"fptrunc double {value} to float") if self._type == "float" else value
 
     def _store(self, values: Sequence[str], places: Sequence[str]) -> None:
