@@ -113,7 +113,9 @@ def resident(gpu: CudaDevice, made: InitializedGraph, tensors: list[Any]) -> Rec
     count = len(made.schedule.inputs)
     addresses = [tensor.data.ptr for tensor in tensors]
     assert len(made.schedule.steps) == 1
-    return gpu.whole(made).record(addresses[:count], addresses[count:], 0)
+    kernel = gpu.whole(made)
+    kernel.upload()
+    return kernel.record(addresses[:count], addresses[count:], 0)
 
 
 def rows(gpu: CudaDevice, elements: int) -> None:
@@ -139,7 +141,9 @@ def many(gpu: CudaDevice, count: int) -> None:
     document = chain(("SOFTMAX1",) * count, sizes, {"Axes": [1]}) | {"Nodes": nodes}
     made = compiled(document)
     assert len(made.schedule.steps) == count
-    work = gpu.whole(made).new_arena().work
+    kernel = gpu.whole(made)
+    kernel.upload()
+    work = kernel.new_arena().work
     times: dict[str, list[float]] = {"one by one": [], "as one graph": []}
     with gpu.slots.take() as slot:
         for _ in range(UNRECORDED + 1):
