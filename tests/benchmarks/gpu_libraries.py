@@ -8,6 +8,7 @@ fastest. Shapes are of ResNet-50, BERT-base and a GPT block, and 64 Mi elements 
 """
 
 import argparse
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -163,7 +164,23 @@ def cases(data_type: str) -> Iterator[Case]:
     document |= {"Epsilon": 1e-5}
     kind = "MEAN_VARIANCE_NORMALIZATION1"
     yield Case("rows", kind, document, lambda: functional.layer_norm(x, (ROW,), scale, scale))
+    for title, group in _GROUPS.items():
+        several = x.flatten()[: math.prod(group)].view(group)
+        document = {"InputTensor": desc(data_type, *group), "Axes": [1]}
+        yield Case(title, "ACTIVATION_SOFTMAX1", document, partial(torch.softmax, several, 1))
+        if len(group) == 2:
+            document = document | {"NormalizeVariance": True, "Epsilon": 1e-5}
+            yield Case(title, kind, document, partial(functional.layer_norm, several, group[-1:]))
     yield from layers(data_type, random)
+
+
+_GROUPS = {
+    **{f"rows of {size}": (ROWS * ROW // size, size) for size in (8, 32, 4096, 16384)},
+    **{f"{rows} rows of {size}": (rows, size) for rows, size in ((1, 50257), (32, 1 << 18))},
+    **{f"axis 1 of {' x '.join(map(str, sizes))}": sizes for sizes in ((16, 21, 1 << 17), (64, 64, 1 << 14))},
+    "axis 1 of 16 x 1000 x 4096": (16, 1000, 4096),
+}
+"""Groups of softmaxes and normalizations: short, long, few, and side by side."""
 
 
 def products_of_bytes() -> Iterator[Case]:
@@ -257,7 +274,9 @@ def ours(gpu: CudaDevice, case: Case) -> float:
         memory.append(array)
     addresses = [each.data.ptr for each in memory]
     reads, writes = addresses[: len(compiled.inputs)], addresses[len(compiled.inputs) :]
-    recording = gpu.whole(alone(compiled)).record(reads, writes, 0)
+    kernel = gpu.whole(alone(compiled))
+    kernel.upload()
+    recording = kernel.record(reads, writes, 0)
     with gpu.slots.take() as slot:
         for _ in range(UNRECORDED + 1):
             recording(slot)

@@ -195,7 +195,7 @@ class CudaDeviceOnCpu(CudaDevice):
     def has_function(self, source: str) -> bool:
         return source in self._sources
 
-    def launch(self, function: int, blocks: int, stream: Any, table: int, shared: int) -> None:
+    def launch(self, function: int, blocks: int, threads: int, stream: Any, table: int, shared: int) -> None:
         assert isinstance(stream, Stream)
         self.log.append("kernel of few blocks" if shared else "kernel")
         self.kernels_built.find(self._sources[function]).launch(blocks, table)

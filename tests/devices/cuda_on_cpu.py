@@ -289,11 +289,11 @@ struct grid_index {{ unsigned x; }};
 static thread_local grid_index blockIdx, threadIdx;
 static pthread_barrier_t barrier;
 template <int TEAM_, class T, class Join> static T reduced(T value, Join join) {{
-    static T values[THREADS];
+    static T values[1024];
     values[threadIdx.x] = value;
     pthread_barrier_wait(&barrier);
     T all = values[0];
-    for (int n = 1; n < THREADS; ++n) all = join(all, values[n]);
+    for (int n = 1; n < TEAM_; ++n) all = join(all, values[n]);
     pthread_barrier_wait(&barrier);
     return all;
 }}

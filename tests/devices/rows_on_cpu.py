@@ -10,7 +10,7 @@ import numpy as np
 from app.devices.cuda.functions import PRIMITIVES
 from app.devices.cuda.grids import KERNEL, THREADS
 from app.devices.cuda.groups import Rows
-from app.devices.cuda.reducers import REDUCERS
+from app.devices.cuda.reducers import REDUCERS, REDUCERS_ACROSS
 from app.devices.cuda.rows import RowLowering
 from app.devices.cuda.sums import TWICE
 from app.formula.structures import Questions
@@ -49,15 +49,24 @@ def build_rows(folder: Path, operators: Sequence[CompiledOperator]) -> list[Call
         kind = rows.kind(aligned=True)
         ask, inputs = Questions(operator.numbers).ask, list(operator.program.inputs.items())
         source, arguments = RowLowering(ask, each.expression, inputs, each.stored).source(kind)
-        body = source.removeprefix(PRIMITIVES).replace(f"#define THREADS {THREADS}\n", "").replace(TWICE, "")
-        body = body.replace(REDUCERS, "".join(REDUCERS.partition("template <class T> DEVICE T larger(")[1:]))
+        defined = f"#define THREADS {kind.threads_of_block}\n"
+        body = source.removeprefix(PRIMITIVES).replace(defined, "").replace(TWICE, "")
+        reducers = REDUCERS_ACROSS if kind.across else REDUCERS
+        assert reducers in body
+        body = body.replace(reducers, "".join(reducers.partition("template <class T> DEVICE T larger(")[1:]))
         body = _HEAD.sub(f"static void {KERNEL}(", _FOR_GPUS.sub("", body)).replace('asm volatile("" : "+f"(x));', "")
-        first = f"blockIdx.x * {kind.groups_of_block} + threadIdx.x / {kind.threads}"
+        over, of = ("%", "/") if kind.across else ("/", "%")
+        count = kind.groups_of_block if kind.across else kind.threads
+        first, thread = (
+            f"blockIdx.x * {kind.groups_of_block} + threadIdx.x {over} {count}",
+            f"thread = threadIdx.x {of} {count}",
+        )
         assert first in body
+        assert thread in body
         call = f"launched(n{number}::{KERNEL}, table, blocks, {kind.threads}, true)"
         parts.append(
             f"#undef THREADS\n#define THREADS {kind.threads}\nnamespace n{number} {{\n"
-            f"{body.replace(first, 'blockIdx.x')}\n}}\n"
+            f"{body.replace(first, 'blockIdx.x').replace(thread, 'thread = threadIdx.x')}\n}}\n"
             f'extern "C" void kernel{number}(void** table, unsigned blocks) {{ {call}; }}'
         )
         made.append((rows, arguments))

@@ -254,14 +254,28 @@ def test_how_many_operators_reduce_or_go_by_coordinates() -> None:
 @pytest.mark.parametrize(
     ("sizes", "axes", "expected"),
     [
+        ([9, 2], [1], (1, 1, 2)),
+        ([9, 17], [1], (4, 5, 1)),
+        ([9, 128], [1], (16, 1, 8)),
         ([2, 1024], [1], (32, 4, 8)),
         ([2, 1023], [1], (32, 32, 1)),
         ([2, 1032], [1], (128, 2, 8)),
         ([2, 2048], [1], (128, 2, 8)),
-        ([2, 2049], [1], (128, 0, 1)),
-        ([3, 4, 5], [0, 2], (128, 0, 1)),
+        ([2, 2049], [1], (256, 9, 1)),
+        ([2, 16384], [1], (1024, 2, 8)),
+        ([2, 16385], [1], (1024, 0, 1)),
+        ([3, 4, 5], [0, 2], (2, 0, 1)),
+        ([8, 100, 9, 100], [0, 2], (8, 0, 1)),
+        ([4, 8, 256], [1], (1, 8, 1)),
+        ([4, 256, 256], [1], (16, 16, 1)),
+        ([4, 257, 256], [1], (16, 0, 1)),
+        ([4, 9, 255], [1], (4, 3, 1)),
     ],
-    ids=["kept by a warp", "one by one", "kept by a block", "just", "too long for that", "of two dimensions"],
+    ids=[
+        *("by one thread", "by four", "by as many as a vector each needs", "kept by a warp", "one by one"),
+        *("kept by a block", "just", "by a larger one", "by the largest", "too long for that", "of two dimensions"),
+        *("of two across", "across, by one thread", "by one of each warp", "too long for these", "too few for that"),
+    ],
 )
 def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], expected: tuple[int, int, int]) -> None:
     """Those of SOFTMAX and its kin have no float64."""

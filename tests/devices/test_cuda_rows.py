@@ -2,12 +2,15 @@
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
+from app.devices.cuda import groups as groups_of_rows
+from app.devices.cuda.groups import Rows
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
@@ -47,7 +50,7 @@ def is_as_exact(made: Array, right: Array, of: Array, bound: float) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_normalizations_of_rows(tmp_path: Path, dtype: str) -> None:
     """In registers of warps and of blocks, by one and by vectors, and read again."""
-    sizes, rng = (5, 64, 768, 1023, 1024, 2500), np.random.default_rng(1)
+    sizes, rng = (2, 5, 17, 64, 768, 1023, 1024, 2500), np.random.default_rng(1)
     repeated = {"DataType": dtype.upper(), "Sizes": [1, 1, ROWS, 0], "Strides": [0, 0, 0, 1]}
     given = [(rows_of(dtype, size), *rng.standard_normal((2, size)).astype(dtype)) for size in sizes]
     operators = []
@@ -69,6 +72,30 @@ def test_normalizations_of_rows(tmp_path: Path, dtype: str) -> None:
                 norm = (abs(w) ** p).sum(-1, keepdims=True) ** (np.longdouble(1) / p)
                 right = w / np.maximum(norm, epsilon)
                 is_as_exact(next(functions)(x), right, abs(right), 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_normalizations_across(tmp_path: Path, dtype: str) -> None:
+    """Of groups side by side: by one thread, by one of each warp in registers, and read again."""
+    sizes, groups = (5, 24, 100, 300), 37
+    given = [np.repeat(rows_of(dtype, size)[..., None], groups, -1)[0] for size in sizes]
+    operators = []
+    for x in given:
+        repeated = {"DataType": x.dtype.name.upper(), "Sizes": list(x.shape), "Strides": [0, 0, 1, 0]}
+        members = {"Axes": [2], "NormalizeVariance": True, "Epsilon": 1e-5, "ScaleTensor": repeated}
+        operators.append(operator_of("MEAN_VARIANCE_NORMALIZATION1", x, **members))
+    with mock.patch.object(groups_of_rows, "LEAST_ACROSS", ROWS * groups):
+        functions = build_rows(tmp_path, operators)
+        kinds = [Rows.of(each, "OutputTensor").kind(aligned=True) for each in operators]
+    assert [(kind.threads, kind.kept) for kind in kinds] == [(1, 5), (4, 6), (8, 13), (16, 0)]
+    assert all(kind.across for kind in kinds)
+    for x, function in zip(given, functions, strict=True):
+        scale = np.random.default_rng(1).standard_normal(x.shape[2]).astype(dtype)
+        w, s = wide(x, scale.reshape(-1, 1))
+        with np.errstate(all="ignore"):
+            mean = w.mean(2, keepdims=True)
+            factor = s / np.sqrt(((w - mean) ** 2).mean(2, keepdims=True) + np.longdouble(np.float32(1e-5)))
+            is_as_exact(function(x, scale), factor * (w - mean), abs(factor * w) + abs(factor * mean), 1)
 
 
 FUNCTIONS = ("SUM", "AVERAGE", "L1", "L2", "SUM_SQUARE", "LOG_SUM", "LOG_SUM_EXP")

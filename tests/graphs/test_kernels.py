@@ -35,9 +35,9 @@ def written(drawn: Drawn, structures: Structures) -> list[tuple[str, int, list[b
     planned = schedule(drawn.graph(structures), structures)
     found: list[tuple[str, int, list[bytes]]] = []
 
-    def launch(_: Any, source: str, per_block: int, tensors: int, arguments: list[Any], *, is_long: bool) -> mock.Mock:
-        found.append((source, per_block, [np.asarray(each).tobytes() for each in arguments]))
-        return mock.Mock(per_block=per_block)
+    def launch(_: Any, form: Any, tensors: int, arguments: list[Any]) -> mock.Mock:
+        found.append((form.source, form.per_block, [np.asarray(each).tobytes() for each in arguments]))
+        return mock.Mock(per_block=form.per_block)
 
     with mock.patch("app.devices.cuda.kernels.Launch", launch):
         for step in (*planned.first, *planned.steps):

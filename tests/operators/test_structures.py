@@ -163,10 +163,8 @@ def test_a_formula_that_looks_at_a_number_fails() -> None:
 class _Launch:
     """A kernel that would be launched: its source, and its arguments."""
 
-    def __init__(
-        self, device: Any, source: str, per_block: int, tensors: int, arguments: list[Any], *, is_long: bool
-    ) -> None:
-        self.source = (source, per_block, tensors)
+    def __init__(self, device: Any, form: Any, tensors: int, arguments: list[Any]) -> None:
+        self.source = (form.source, form.per_block, form.threads, tensors)
         self.arguments = [np.asarray(argument).tobytes() for argument in arguments]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from app.devices.cpu.llvm.copying import Copying
 from app.devices.cpu.llvm.team import Team
 from app.devices.cuda.compiler import CompilationError, KernelCache
-from app.devices.cuda.grids import KERNEL, THREADS
+from app.devices.cuda.grids import KERNEL
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slots
 from app.devices.cuda.ready import Ready
 from app.devices.device import DeviceFailed, ExecutionRecord
@@ -140,10 +140,10 @@ class Context:
         """Whether that kernel is loaded already."""
         return source in self._functions
 
-    def launch(self, function: int, blocks: int, stream: Any, table: int, shared: int) -> None:
-        """Queue a kernel. `table` is the address of the addresses of its arguments; each block is given `shared` bytes
-        of shared memory beside what it has."""
-        self._launch_kernel(function, blocks, 1, 1, THREADS, 1, 1, shared, stream.ptr, table, 0)
+    def launch(self, function: int, blocks: int, threads: int, stream: Any, table: int, shared: int) -> None:
+        """Queue a kernel of so many blocks of so many threads. `table` is the address of the addresses of its
+        arguments; each block is given `shared` bytes of shared memory beside what it has."""
+        self._launch_kernel(function, blocks, 1, 1, threads, 1, 1, shared, stream.ptr, table, 0)
 
     def to_device(self, target: int, source: int, size: int, stream: Any) -> None:
         """Queue a copy from pinned memory."""

@@ -11,8 +11,19 @@ from app.formula.values import Input, Reduction, Value, parts
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
-MOST_KEPT = {32: 32, THREADS: 16}
+WARP = 32
+
+MOST_KEPT = {1: 8, 2: 8, 4: 8, 8: 8, 16: 8, WARP: 32, THREADS: 16, 256: 16, 512: 16, 1024: 16}
 """Elements of a group that a thread holds in registers, by the threads that a group has."""
+
+MOST_KEPT_ACROSS = {1: 8, 4: 16, 8: 16, 16: 16}
+"""The same where each warp has one of a group's threads."""
+
+LEAST_ACROSS, LEAST_SIDE_BY_SIDE = 1 << 10, 16
+"""Groups that are worth it, and of these as many next to each other."""
+
+LEAST_TOGETHER = 4
+"""Neighbours that threads of a group read at once, of a group that has as many."""
 
 MOST_UNSETTLED = 1 << 11
 """Terms of a thread whose losses are added up without a look at how many they have become."""
@@ -61,12 +72,24 @@ class Rows:
         """What of this chooses code, and whether all addresses are `aligned` to what a thread loads at once."""
         units = tuple(steps == [1] for steps in self.inner_strides)
         width = self._width() if aligned and all(units) else 1
-        for threads, most in MOST_KEPT.items():
-            kept = -(-self.inner[0] // (threads * width))
-            if len(self.inner) == 1 and kept * width * self.reduced <= most:
-                return RowClass(len(self.outer), 1, threads, kept, width, units)
-        wide = int(np.prod(self.inner, dtype=np.int64)) > THREADS * MOST_UNSETTLED
-        return RowClass(len(self.outer), len(self.inner), THREADS, 0, 1, units, wide)
+        vectors = -(-self.inner[0] // width)
+        across = self._are_across
+        most_kept = MOST_KEPT_ACROSS if across else MOST_KEPT
+        for threads, most in most_kept.items():
+            kept = -(-vectors // threads)
+            apart = not across and kept > 1 and threads * width < LEAST_TOGETHER
+            if len(self.inner) == 1 and kept * width * self.reduced <= most and not apart:
+                return RowClass(len(self.outer), 1, threads, kept, width, units, across=across)
+        elements = int(np.prod(self.inner, dtype=np.int64))
+        threads = next((count for count, most in most_kept.items() if elements <= count * most), max(most_kept))
+        wide = elements > threads * MOST_UNSETTLED
+        return RowClass(len(self.outer), len(self.inner), threads, 0, 1, units, wide, across)
+
+    @property
+    def _are_across(self) -> bool:
+        """Whether groups lie side by side, in all tensors that have one of their own for each."""
+        enough = self.groups >= LEAST_ACROSS and self.outer[-1] >= LEAST_SIDE_BY_SIDE
+        return enough and all(each[-1] in (0, 1) for each in self.outer_strides)
 
     def _width(self) -> int:
         """Elements that a thread loads at once."""
@@ -89,8 +112,9 @@ class Rows:
 class RowClass:
     """Rows that one kernel serves: how many outer and inner dimensions they have; how many threads go over a group; how
     many times each of these reads into registers, 0 where a group has too many elements, or more than one dimension;
-    how many neighbours it reads then; which tensors have a group's elements one after the other, the output last; and
-    whether groups are so wide that what their sums lose needs a look on the way."""
+    how many neighbours it reads then; which tensors have a group's elements one after the other, the output last;
+    whether groups are so wide that what their sums lose needs a look on the way; and whether threads next to each other
+    have different groups, those that are `across`."""
 
     outer: int
     inner: int
@@ -99,10 +123,15 @@ class RowClass:
     width: int
     units: tuple[bool, ...]
     wide: bool = False
+    across: bool = False
+
+    @property
+    def threads_of_block(self) -> int:
+        return max(THREADS, self.threads * WARP if self.across and self.threads > 1 else self.threads)
 
     @property
     def groups_of_block(self) -> int:
-        return THREADS // self.threads
+        return self.threads_of_block // self.threads
 
 
 def reduced_inputs(root: Value) -> set[str]:

@@ -33,25 +33,36 @@ BROUGHT_BYTES = 32
 """Of the host's memory that a GPU reads, what comes at a time."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A kernel for all sizes and numbers: its source, what a block computes, and the last arguments, each with its
+    type."""
+
+    source: str
+    per_block: int
+    """Elements or groups; 0 where blocks are counted."""
+    arguments: tuple[tuple[str, Evaluate], ...]
+    is_long: bool = False
+    """Whether it computes for longer than tensors are on their way."""
+    threads: int = THREADS
+    """Of a block."""
+
+    @classmethod
+    def of(
+        cls, source: str, per_block: int, arguments: Sequence[Value], *, is_long: bool = False, threads: int = THREADS
+    ) -> "_Form":
+        return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments), is_long, threads)
+
+
 class Launch:
     """A kernel with its arguments laid out, to be queued again and again. One thread uses it at a time."""
 
-    def __init__(
-        self,
-        device: Context,
-        source: str,
-        per_block: int,
-        tensors: int,
-        arguments: Sequence[object],
-        *,
-        is_long: bool = False,
-    ) -> None:
-        """What `is_long` computes for longer than tensors are on their way."""
+    def __init__(self, device: Context, form: _Form, tensors: int, arguments: Sequence[object]) -> None:
         self._device = device
-        self._is_long = is_long
-        self._function = device.function(source)
-        self.per_block = per_block
-        """Elements or groups; 0 where blocks are counted."""
+        self._is_long = form.is_long
+        self._threads = form.threads
+        self._function = device.function(form.source)
+        self.per_block = form.per_block
         self._pointers = (ctypes.c_uint64 * tensors)()
         self._count = ctypes.c_uint64()
         self._kept = [np.asarray(argument) for argument in arguments]
@@ -78,7 +89,7 @@ class Launch:
 
     def __call__(self, stream: Any) -> None:
         """Queue it on `stream`, CuPy's."""
-        self._device.launch(self._function, self._blocks, stream, self._address, self._shared)
+        self._device.launch(self._function, self._blocks, self._threads, stream, self._address, self._shared)
 
 
 class Launches:
@@ -92,21 +103,6 @@ class Launches:
         """Queue them on `stream`, CuPy's."""
         for launch in self._launches:
             launch(stream)
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A kernel for all sizes and numbers: its source, elements or groups of a block, and its last arguments, each with
-    its type."""
-
-    source: str
-    per_block: int
-    arguments: tuple[tuple[str, Evaluate], ...]
-    is_long: bool = False
-
-    @classmethod
-    def of(cls, source: str, per_block: int, arguments: Sequence[Value], *, is_long: bool = False) -> "_Form":
-        return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments), is_long)
 
 
 class CudaKernel:
@@ -156,7 +152,7 @@ class CudaKernel:
         self._check(shared=form.per_block not in (0, THREADS))
         return self._launch(form, self._shape(kind))
 
-    def _form_of(self, kind: "RowClass | CoordinateClass | Layout") -> "_Form":
+    def _form_of(self, kind: "RowClass | CoordinateClass | Layout") -> _Form:
         made: _Form = self._device.structures.find(
             ("cuda", self._map, kind), self._numbers, lambda questions: self._form(questions.ask, kind)
         )
@@ -207,21 +203,20 @@ class CudaKernel:
         assert isinstance(kind, Layout)
         return [] if is_packed(kind) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
 
-    def _form(self, ask: Ask, kind: "RowClass | CoordinateClass | Layout") -> "_Form":
+    def _form(self, ask: Ask, kind: "RowClass | CoordinateClass | Layout") -> _Form:
         expression, stored = self._map.expression, self._map.stored
         if isinstance(kind, RowClass):
             source, arguments = RowLowering(ask, expression, self._inputs, stored).source(kind)
-            return _Form.of(source, kind.groups_of_block, arguments)
+            return _Form.of(source, kind.groups_of_block, arguments, threads=kind.threads_of_block)
         if isinstance(kind, CoordinateClass):
             return _Form.of(*CoordinateLowering(ask, expression, self._inputs, stored).source(kind))
         arithmetic = lower(ask, expression, self._inputs, stored)
         source, per_block = render(arithmetic, kind), elements_of_block(arithmetic, kind)
         return _Form.of(source, per_block, arithmetic.arguments, is_long=arithmetic.is_long)
 
-    def _launch(self, form: "_Form", shape: Sequence[object], tensors: int = 0) -> Launch:
+    def _launch(self, form: _Form, shape: Sequence[object], tensors: int = 0) -> Launch:
         arguments = [typed(type_, evaluate(self._numbers)) for type_, evaluate in form.arguments]
-        tensors, given = tensors or len(self._bytes), [*shape, *arguments]
-        return Launch(self._device, form.source, form.per_block, tensors, given, is_long=form.is_long)
+        return Launch(self._device, form, tensors or len(self._bytes), [*shape, *arguments])
 
     def bind(self, pointers: Sequence[int], pool: Any = None) -> Launch | Launches:
         """The kernel over tensors on the device at these addresses, ready to be queued. What it needs besides is taken
@@ -245,13 +240,13 @@ class CudaKernel:
             launch.bind([*pointers, memory.ptr], splits.elements if launch.per_block else splits.blocks)
         return Launches(launches, memory)
 
-    def _forms_of(self, splits: Splits) -> "tuple[_Form, ...]":
+    def _forms_of(self, splits: Splits) -> tuple[_Form, ...]:
         made: tuple[_Form, ...] = self._device.structures.find(
             ("cuda splits", self._map, splits.kind), self._numbers, lambda questions: self._forms(questions.ask, splits)
         )
         return made
 
-    def _forms(self, ask: Ask, splits: Splits) -> "tuple[_Form, ...]":
+    def _forms(self, ask: Ask, splits: Splits) -> tuple[_Form, ...]:
         """The kernels, in their order."""
         expression, stored, kind, made = self._map.expression, self._map.stored, splits.kind, []
         for number in range(splits.stages):

@@ -1,15 +1,15 @@
-"""CUDA C++ that joins what threads have: those of a block, or of a warp."""
+"""CUDA C++ that joins what threads have: those of a block, of a warp or a part of it, or one of each warp."""
 
-REDUCERS = r"""
+_LANES = r"""
 template <class T> union words { T value; int at[(sizeof(T) + 3) / 4]; };
 /* What the first of a group of threads has. */
 template <int GROUP = THREADS, class T> DEVICE T shared_by_all(T value)
 {
-    if (GROUP == 32) {
+    if (GROUP <= 32) {
         words<T> first;
         first.value = value;
         #pragma unroll
-        for (int n = 0; n < sizeof(first.at) / 4; ++n) first.at[n] = __shfl_sync(~0u, first.at[n], 0);
+        for (int n = 0; n < sizeof(first.at) / 4; ++n) first.at[n] = __shfl_sync(~0u, first.at[n], 0, GROUP);
         return first.value;
     }
     __shared__ T kept;
@@ -40,6 +40,9 @@ template <int GROUP = THREADS, class T, class Join> DEVICE T reduced(T value, Jo
     for (int warp = 1; warp < THREADS / 32; ++warp) value = join(value, values[warp]);
     return value;
 }
+"""
+
+_CHOICES = r"""
 template <class T> DEVICE T larger(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> struct place { T value; long long at; };
 /* NaN before numbers, the larger before the smaller, and of equals the first; at < 0 is none. */
@@ -53,6 +56,45 @@ template <class T> DEVICE place<T> first(place<T> a, place<T> b)
     return a.at < b.at ? a : b;
 }
 """
+
+REDUCERS = _LANES + _CHOICES
+"""Of groups whose threads are next to each other."""
+
+REDUCERS_ACROSS = (
+    r"""
+/* Memory of the block for what its threads have, one after the other. */
+DEVICE void* room()
+{
+    __shared__ alignas(16) char bytes[THREADS * 16];
+    return bytes;
+}
+/* The same, where a group has the threads of a lane, one of each warp. */
+template <int GROUP, class T> DEVICE T shared_by_all(T value)
+{
+    if (GROUP == 1) return value;
+    T* const kept = (T*)room();
+    __syncthreads();
+    if (threadIdx.x < 32) kept[threadIdx.x] = value;
+    __syncthreads();
+    return kept[threadIdx.x % 32];
+}
+template <int GROUP, class T, class Join> DEVICE T reduced(T value, Join join)
+{
+    static_assert(sizeof(T) <= 16, "as much as a thread has room for");
+    if (GROUP == 1) return value;
+    T* const values = (T*)room();
+    __syncthreads();
+    values[threadIdx.x] = value;
+    __syncthreads();
+    value = values[threadIdx.x % 32];
+    #pragma unroll
+    for (int warp = 1; warp < GROUP; ++warp) value = join(value, values[threadIdx.x % 32 + warp * 32]);
+    return value;
+}
+"""
+    + _CHOICES
+)
+"""Of groups that lie side by side, so that what neighbours load is next to each other."""
 
 GROUPS = r"""
 template <class T, int N> struct alignas(sizeof(T) * N) several { T at[N]; };

@@ -1,6 +1,6 @@
-"""CUDA kernels of formulas with reductions: a block for each group, or a warp where groups are short, which goes over
-it once for each reduction and once more for the elements. Groups that fit are read into registers first, and then no
-more.
+"""CUDA kernels of formulas with reductions: each group has a block, or some threads of a warp, as it is worth, which
+go over it once for each reduction and once more for the elements. Groups that fit are read into registers first, and
+then no more. Of groups that lie side by side neighbouring threads have different ones.
 
 Sums are added in two floats each, each thread's part first. Nothing is written before all reductions are done, so the
 output may be one of the inputs; and what is too far for two floats is computed once more, with wides.
@@ -14,10 +14,10 @@ from app.contract.constants import DataType
 from app.devices.cuda.c_types import C_TYPES
 from app.devices.cuda.functions import PRIMITIVES, library
 from app.devices.cuda.grids import KERNEL, THREADS
-from app.devices.cuda.groups import MOST_KEPT, RowClass, reduced_inputs
+from app.devices.cuda.groups import RowClass, reduced_inputs
 from app.devices.cuda.lowering import Lowering
 from app.devices.cuda.real_operations import added, float_of_halves
-from app.devices.cuda.reducers import GROUPS, REDUCERS
+from app.devices.cuda.reducers import GROUPS, REDUCERS, REDUCERS_ACROSS
 from app.devices.cuda.sums import TWICE
 from app.formula.expansions import Ask
 from app.formula.precision import is_square
@@ -25,6 +25,9 @@ from app.formula.values import BOOL, FLOAT32, FLOAT64, Constant, Input, Operatio
 
 BLOCKS = 16
 """That are to fit on a multiprocessor, so that some compute while others wait; half as many where more is kept."""
+
+MANY_KEPT = 16
+"""Elements in a thread's registers, more than which leave little room for others."""
 
 MOST_WITH_SUMS = 24
 """Of which so many blocks as are best with sums in two floats do not fit for more."""
@@ -73,7 +76,9 @@ class RowLowering(Lowering):
         body = body.replace("PARAMETERS", given)
         kernel = kernel.replace("ARGUMENTS", "".join(f", {name}" for name, _ in self._arguments.values()))
         more = (TWICE if self.has_far else "") + library(self._functions)
-        return f"{PRIMITIVES}#define THREADS {THREADS}\n{REDUCERS}{GROUPS}{more}{body}{kernel}", arguments
+        reducers = REDUCERS_ACROSS if rows.across else REDUCERS
+        head = f"{PRIMITIVES}#define THREADS {rows.threads_of_block}\n{reducers}{GROUPS}"
+        return f"{head}{more}{body}{kernel}", arguments
 
     def _body(self, rows: RowClass, *, near: bool) -> list[str]:
         """What the kernel does, for which functions are defined."""
@@ -205,9 +210,12 @@ class RowLowering(Lowering):
         out = C_TYPES[self.stored.value.lower()]
         declared = [*pointers, f"{out}* out", "unsigned long long count", "const shape shape"]
         declared += [f"{C_TYPES[value.type]} {name}" for name, value in self._arguments.values()]
+        by_lanes, by_teams = f"threadIdx.x % {rows.groups_of_block}", f"threadIdx.x / {rows.threads}"
+        thread = f"threadIdx.x / {rows.groups_of_block}" if rows.across else f"threadIdx.x % {rows.threads}"
+        group = by_lanes if rows.across else by_teams
         lines = [
-            f"const unsigned thread = threadIdx.x % {rows.threads};",
-            f"unsigned rest = blockIdx.x * {rows.groups_of_block} + threadIdx.x / {rows.threads};",
+            f"const unsigned thread = {thread};",
+            f"unsigned rest = blockIdx.x * {rows.groups_of_block} + {group};",
             "if (rest >= count) return;",
             "bool far = false;",
             f"unsigned long long {', '.join(f'g{n} = 0' for n in range(tensors))};",
@@ -224,14 +232,15 @@ class RowLowering(Lowering):
             f"unsigned outer_strides[{tensors}][{outer}]; unsigned inner_strides[{tensors}][{inner}]; }};\n"
         )
         text = "".join(f"    {line}\n" for line in lines)
-        bounds = f"{THREADS}, {self._blocks(rows)}"
+        threads = rows.threads_of_block
+        bounds = f"{threads}, {max(self._blocks(rows) * THREADS // threads, 1)}"
         head = f'extern "C" __global__ void __launch_bounds__({bounds}) {KERNEL}({", ".join(declared)})'
         return f"\n{struct}\n{head}\n{{\n{text}}}\n"
 
     def _blocks(self, rows: RowClass) -> int:
         """How many are to fit on a multiprocessor."""
         many = rows.kept * rows.width * len(self._held(rows))
-        if many > MOST_KEPT[THREADS] and any(node.type == FLOAT64 for node in parts(self._root)):
+        if many > MANY_KEPT and any(node.type == FLOAT64 for node in parts(self._root)):
             # Two floats for each of these leave little more than that; halves take half as many registers.
             few = many > MOST_WITH_SUMS
             return (10 if few else 12) if self.stored is DataType.FLOAT16 else 6 if few else 8
@@ -250,7 +259,8 @@ class RowLowering(Lowering):
         stored = [C_TYPES[stored.value.lower()] for _, stored in self.inputs]
         out = C_TYPES[self.stored.value.lower()]
         held = self._held(rows)
-        vote = [f"if (any_of<{threads}>(far)) return false;"] if near and self.has_far else []
+        together = rows.threads_of_block if rows.across and threads > 1 else threads
+        vote = [f"if (any_of<{together}>(far)) return false;"] if near and self.has_far else []
 
         def call(name: str, *, sum_: str = "", loaded: bool = False, far: bool = False) -> str:
             """`loaded`: what is held in registers is not all. `far`: the other body's function, for one element."""
@@ -385,7 +395,7 @@ class RowLowering(Lowering):
             "if (all.at < 0 || one > all.value || (one != one && all.value == all.value))",
             f"    all = place<{kind}>{{one, (long long)j}};",
         ]
-        join = f"reduced(all, [](place<{kind}> a, place<{kind}> b) {{ return first(a, b); }}).at"
+        join = f"reduced<{threads}>(all, [](place<{kind}> a, place<{kind}> b) {{ return first(a, b); }}).at"
         return begin, updates, [f"r{number} = ({result}){join};"]
 
 

@@ -67,11 +67,39 @@ def test_every_choice_of_axes(device: Device, dtype: str, name: str, shape: tupl
                 check_softmax(device, name, x, axes)
 
 
+SHORT_AND_LONG = [
+    (2, 2048),
+    (2, 2049),
+    (70, 2),
+    (70, 8),
+    (70, 17),
+    (70, 32),
+    (70, 40),
+    (3, 4097),
+    (2, 8200),
+    (2, 16388),
+]
+
+SIDE_BY_SIDE = [(64, 7, 16), (64, 7, 15), (2, 9, 600), (2, 65, 513), (1, 130, 1024), (1, 257, 1025), (3, 5, 7, 400)]
+
+
+@floats
+@pytest.mark.parametrize("name", ["SOFTMAX1", "LOG_SOFTMAX1", "HARDMAX1"])
+@pytest.mark.parametrize("shape", SIDE_BY_SIDE, ids=str)
+def test_many_groups_side_by_side(device: Device, dtype: str, name: str, shape: tuple[int, ...]) -> None:
+    """A GPU has some for each warp, whose lanes have neighbouring groups."""
+    x, axes = (np.random.default_rng(7).standard_normal(shape) * 5).astype(dtype), tuple(range(1, len(shape) - 1))
+    if name == "HARDMAX1":
+        np.testing.assert_array_equal(evaluate(device, A + name, {"Axes": list(axes)}, x), hardmax(x, axes))
+    else:
+        check_softmax(device, name, x, axes)
+
+
 @floats
 @pytest.mark.parametrize("name", ["SOFTMAX", "LOG_SOFTMAX", "HARDMAX"])
 @pytest.mark.parametrize(
     "shape",
-    [(7,), (5, 9), (1, 1, 3, 1000), (300, 700), (2, 1), (3, 128), (2, 129), (5, 1024), (3, 1032), (2, 2048), (2, 2049)],
+    [(7,), (5, 9), (1, 1, 3, 1000), (300, 700), (2, 1), (3, 128), (2, 129), (5, 1024), (3, 1032), *SHORT_AND_LONG],
     ids=str,
 )
 def test_rows(device: Device, dtype: str, name: str, shape: tuple[int, ...]) -> None:
