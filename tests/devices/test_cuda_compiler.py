@@ -264,6 +264,7 @@ def test_how_many_operators_reduce_or_go_by_coordinates() -> None:
         ([2, 2049], [1], (256, 9, 1)),
         ([2, 16384], [1], (1024, 2, 8)),
         ([2, 16385], [1], (1024, 0, 1)),
+        ([2, 16392], [1], (1024, 0, 8)),
         ([3, 4, 5], [0, 2], (2, 0, 1)),
         ([8, 100, 9, 100], [0, 2], (8, 0, 1)),
         ([4, 8, 256], [1], (1, 8, 1)),
@@ -273,7 +274,15 @@ def test_how_many_operators_reduce_or_go_by_coordinates() -> None:
     ],
     ids=[
         *("by one thread", "by four", "by as many as a vector each needs", "kept by a warp", "one by one"),
-        *("kept by a block", "just", "by a larger one", "by the largest", "too long for that", "of two dimensions"),
+        *(
+            "kept by a block",
+            "just",
+            "by a larger one",
+            "by the largest",
+            "too long for that",
+            "read again by vectors",
+            "of two dimensions",
+        ),
         *("of two across", "across, by one thread", "by one of each warp", "too long for these", "too few for that"),
     ],
 )

@@ -98,6 +98,27 @@ def test_normalizations_across(tmp_path: Path, dtype: str) -> None:
             is_as_exact(function(x, scale), factor * (w - mean), abs(factor * w) + abs(factor * mean), 1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_rows_that_no_thread_keeps(tmp_path: Path, dtype: str) -> None:
+    """They are read again, some neighbours at a time."""
+    given = [rows_of(dtype, size) for size in (23, 48)]
+    members: dict[str, Any] = {"Axes": [3], "NormalizeVariance": True, "Epsilon": 1e-5}
+    with mock.patch.object(groups_of_rows, "MOST_KEPT", {4: 1}):
+        operators = [operator_of("MEAN_VARIANCE_NORMALIZATION1", x, **members) for x in given]
+        operators += [operator_of("ACTIVATION_HARDMAX1", x, Axes=[3]) for x in given]
+        functions = build_rows(tmp_path, operators)
+        kinds = [Rows.of(each, "OutputTensor").kind(aligned=True) for each in operators]
+    vector = 16 // given[0].itemsize
+    assert [(kind.threads, kind.kept, kind.width) for kind in kinds] == 2 * [(4, 0, 1), (4, 0, vector)]
+    for x, normalized, hardmax in zip(given, functions[:2], functions[2:], strict=True):
+        (w,) = wide(x)
+        with np.errstate(all="ignore"):
+            mean = w.mean(-1, keepdims=True)
+            factor = 1 / np.sqrt(((w - mean) ** 2).mean(-1, keepdims=True) + np.longdouble(np.float32(1e-5)))
+            is_as_exact(normalized(x), factor * (w - mean), abs(factor * w) + abs(factor * mean), 1)
+        np.testing.assert_array_equal(hardmax(x).argmax(-1), np.argmax(x, -1))
+
+
 FUNCTIONS = ("SUM", "AVERAGE", "L1", "L2", "SUM_SQUARE", "LOG_SUM", "LOG_SUM_EXP")
 
 

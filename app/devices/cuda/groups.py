@@ -83,7 +83,7 @@ class Rows:
         elements = int(np.prod(self.inner, dtype=np.int64))
         threads = next((count for count, most in most_kept.items() if elements <= count * most), max(most_kept))
         wide = elements > threads * MOST_UNSETTLED
-        return RowClass(len(self.outer), len(self.inner), threads, 0, 1, units, wide, across)
+        return RowClass(len(self.outer), len(self.inner), threads, 0, width, units, wide, across)
 
     @property
     def _are_across(self) -> bool:

@@ -250,8 +250,12 @@ class RowLowering(Lowering):
 
     def _held(self, rows: RowClass) -> list[int]:
         """The inputs whose elements stay in registers."""
+        return self._reduced() if rows.kept else []
+
+    def _reduced(self) -> list[int]:
+        """The inputs that reductions are of."""
         known = reduced_inputs(self._root)
-        return [n for n, (name, _) in enumerate(self.inputs) if rows.kept and name in known]
+        return [n for n, (name, _) in enumerate(self.inputs) if name in known]
 
     def _lines_of_body(self, rows: RowClass, *, near: bool, prefix: str) -> list[str]:
         tensors, inner, kept = len(self.inputs) + 1, rows.inner, rows.kept
@@ -259,6 +263,7 @@ class RowLowering(Lowering):
         stored = [C_TYPES[stored.value.lower()] for _, stored in self.inputs]
         out = C_TYPES[self.stored.value.lower()]
         held = self._held(rows)
+        reduced = [] if kept else self._reduced()
         together = rows.threads_of_block if rows.across and threads > 1 else threads
         vote = [f"if (any_of<{together}>(far)) return false;"] if near and self.has_far else []
 
@@ -266,8 +271,7 @@ class RowLowering(Lowering):
             """`loaded`: what is held in registers is not all. `far`: the other body's function, for one element."""
             at = f"c * {width} + v"
             elements = [
-                f"x{n}[{at}]" if n in held else f"y{n}[v]" if loaded else "0" if kept else f"in{n}[o{n}]"
-                for n in range(last)
+                f"x{n}[{at}]" if n in held else f"y{n}[v]" if loaded or n in reduced else "0" for n in range(last)
             ]
             is_whole, others = name.startswith("whole"), []
             for node in self._given[name]:
@@ -293,7 +297,7 @@ class RowLowering(Lowering):
             ),
         ]
         across = ["#pragma unroll", f"for (int v = 0; v < {width}; ++v) {{"]
-        loop = [f"for (unsigned j = thread, c = 0; j < shape.width; j += {threads}) {{"]
+        loop = [f"for (unsigned j = thread * {width}; j < shape.width; j += {threads * width}) {{"]
         if kept:  # all but the last of a thread's elements are there for certain
             loop = [
                 "#pragma unroll",
@@ -301,11 +305,16 @@ class RowLowering(Lowering):
                 f"    const unsigned j = (thread + c * {threads}) * {width};",
                 f"    if (c == {kept - 1} && j >= shape.width) break;",
             ]
+        loads = {
+            n: f"{kind} y{n}[{width}]; read<{width}>(y{n}, in{n} + o{n});"
+            for n, kind in enumerate(stored)
+            if n not in held
+        }
         lines = ["bool few = false;"] if self.has_far else []
         if held:
             lines += [f"{stored[n]} x{n}[{kept * width}];" for n in held]
-            loads = [f"read<{width}>(x{n} + c * {width}, in{n} + o{n});" for n in held]
-            lines += [*loop, *(f"    {line}" for line in [*places, *loads]), "}"]
+            into = [f"read<{width}>(x{n} + c * {width}, in{n} + o{n});" for n in held]
+            lines += [*loop, *(f"    {line}" for line in [*places, *into]), "}"]
 
         def wholes(number: int) -> list[str]:
             made = self._wholes.get(number, [])
@@ -324,13 +333,13 @@ class RowLowering(Lowering):
             begin, update, end = self._fold(number, node, value, rows)
             kind = "real_sum<NEAR>" if self._is_real(node.type) else C_TYPES[node.type]
             lines += [f"{kind} r{number};", "{", f"    {begin}", *(f"    {line}" for line in loop)]
-            lines += [f"        {line}" for line in [*([] if kept else places), *across]]
+            found = [] if kept else [*places, *(loads[n] for n in reduced)]
+            lines += [f"        {line}" for line in [*found, *across]]
             lines += [*(f"            {line}" for line in update), "        }", "    }"]
             lines += [*(f"    {line}" for line in end), "}"]
-        others = [n for n in range(last) if n not in held]
         lines += [*wholes(len(self.reductions)), *([] if kept else vote)]
         elements = [
-            *(f"    {stored[n]} y{n}[{width}]; read<{width}>(y{n}, in{n} + o{n});" for n in others),
+            *(f"    {line}" for line in loads.values()),
             *(f"    {line}" for line in across),
             f"        made.at[v] = {call('element', loaded=True)};",
         ]
@@ -393,7 +402,7 @@ class RowLowering(Lowering):
         updates = [
             f"{kind} one = {value};",  # a thread meets its elements in order, so of equals the first stays
             "if (all.at < 0 || one > all.value || (one != one && all.value == all.value))",
-            f"    all = place<{kind}>{{one, (long long)j}};",
+            f"    all = place<{kind}>{{one, (long long)(j + v)}};",
         ]
         join = f"reduced<{threads}>(all, [](place<{kind}> a, place<{kind}> b) {{ return first(a, b); }}).at"
         return begin, updates, [f"r{number} = ({result}){join};"]

@@ -20,6 +20,10 @@ MOST_SIZE = 128
 MOST_HEADS = 65535
 """Of all items: what a grid has in its second dimension."""
 
+FEW_ROWS, MANY_KEYS = 1 << 8, 1 << 9
+"""Queries of all heads, with so many keys, for which products and a softmax in between are quicker, as they have all of
+a GPU, where blocks, each of which goes through all keys, would leave three quarters without one."""
+
 MOST_SCORES = 1 << 33
 """That are made without a look whether to go on: a tenth of a second."""
 
@@ -219,13 +223,13 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, into: A
     if not all(map(_is_taken, (query, key, value))):
         return None
     ordinal = cupy.cuda.runtime.getDevice()
-    form = form_of(*_gpu(cupy, ordinal), (batch * heads, queries), (size, value_size))
+    form = form_of(*_gpu(cupy, ordinal), (batch * heads, queries, key.shape[2]), (size, value_size))
     if form is None:
         return None
+    blocks = (-(-queries // (16 * form.queries)), batch * heads)
     made = (batch, queries, heads, value_size)
     fits = into is not None and into.flags.c_contiguous and into.data.ptr % 16 == 0
     result = into.reshape(made) if fits else cupy.empty(made, query.dtype)
-    blocks = (-(-queries // (16 * form.queries)), batch * heads)
     arguments = (
         *(query, key, value, result, _steps(query), _steps(key), _steps(value), np.uint32(heads)),
         *(np.uint32(heads // key.shape[1]), np.uint32(queries), np.uint32(key.shape[2])),
@@ -235,10 +239,13 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, into: A
     return result
 
 
-def form_of(processors: int, shared_bytes: int, heads: tuple[int, int], sizes: tuple[int, int]) -> Form | None:
+def form_of(processors: int, shared_bytes: int, heads: tuple[int, int, int], sizes: tuple[int, int]) -> Form | None:
     """For a GPU of so many multiprocessors, of whose shared memory a block can have so much; None if that is too
-    little. `heads` are those of all items, and the queries of each, `sizes` those of a head."""
-    count, queries = heads
+    little, or most of the GPU would have nothing to do for long. `heads` are those of all items, and the queries and
+    keys of each, `sizes` those of a head."""
+    count, queries, keys = heads
+    if keys >= MANY_KEYS and count * queries <= FEW_ROWS and -(-queries // 32) * count * 4 <= processors:
+        return None
     few, some = (-(-queries // (16 * each)) * count for each in (8, 4))
     # Two blocks of the largest fit on a multiprocessor, three of the others: together they take 1.2 times as long as
     # these three, whether all are there or not.

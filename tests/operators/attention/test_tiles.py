@@ -72,12 +72,24 @@ def test_attention_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_are_enough_and_fit() -> None:
     """For as many multiprocessors, and their shared memory."""
     much = 228 << 10
-    assert tiles.form_of(132, much, (16, 2048), (64, 64)) == tiles.Form(8, 64, 64)
-    assert tiles.form_of(132, much, (96, 512), (64, 64)) == tiles.Form(4, 64, 64)
-    assert tiles.form_of(132, much, (12, 128), (64, 64)) == tiles.Form(2, 64, 64)
-    assert tiles.form_of(132, much, (16, 2048), (128, 128)) == tiles.Form(4, 128, 128)
-    assert tiles.form_of(132, 100 << 10, (16, 2048), (64, 64)) == tiles.Form(4, 64, 64)
-    assert tiles.form_of(132, 64 << 10, (16, 2048), (128, 128)) is None
+    assert tiles.form_of(132, much, (16, 2048, 2048), (64, 64)) == tiles.Form(8, 64, 64)
+    assert tiles.form_of(132, much, (96, 512, 512), (64, 64)) == tiles.Form(4, 64, 64)
+    assert tiles.form_of(132, much, (12, 128, 128), (64, 64)) == tiles.Form(2, 64, 64)
+    assert tiles.form_of(132, much, (16, 2048, 2048), (128, 128)) == tiles.Form(4, 128, 128)
+    assert tiles.form_of(132, 100 << 10, (16, 2048, 2048), (64, 64)) == tiles.Form(4, 64, 64)
+    assert tiles.form_of(132, 64 << 10, (16, 2048, 2048), (128, 128)) is None
+
+
+@pytest.mark.parametrize(
+    ("heads", "wanted"),
+    [
+        *(((8, 1, 511), True), ((8, 1, 512), False), ((33, 1, 4096), False), ((34, 1, 4096), True)),
+        *(((8, 32, 512), False), ((8, 33, 512), True), ((4, 64, 512), False), ((2, 129, 512), True)),
+    ],
+)
+def test_few_queries_of_many_keys_have_no_tiles(heads: tuple[int, int, int], wanted: bool) -> None:
+    """Which each block would go through, and for most multiprocessors there is none."""
+    assert (tiles.form_of(132, 228 << 10, heads, (64, 64)) is not None) == wanted
 
 
 @pytest.mark.gpu
