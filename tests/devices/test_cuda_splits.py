@@ -212,6 +212,17 @@ def rows_of_terms() -> Iterator[Case]:
                 yield case(name, Reduce, members, exact=exact, InputTensor=x)
 
 
+@pytest.mark.parametrize(
+    ("size", "group", "neighbours"),
+    [(31, 128, 1), (33, 8, 1), (65, 8, 1), (255, 8, 1), (257, 16, 1), (513, 32, 1), (1024, 8, 4), (1028, 16, 4)],
+)
+def test_teams_are_as_small_as_turns_allow(size: int, group: int, neighbours: int) -> None:
+    x = np.zeros([1 << 12, size], np.float32)
+    members = {"OutputTensor": desc_of(x[:, :1]), "Function": "SUM", "Axes": [1]}
+    kind = Coordinates.of(case("", Reduce, members, InputTensor=x).operator, "OutputTensor").kind
+    assert (kind.group, kind.neighbours) == (group, neighbours)
+
+
 @needs_compiler
 def test_teams_have_rows(tmp_path: Path, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_places, "LEAST_BY_TEAMS", 0)

@@ -10,7 +10,6 @@ from app.contract.tensors import TensorDesc
 from app.devices.cuda.grids import THREADS
 from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.totals import LONG, MOST, is_along_rows, is_row, outer_totals, terms_of, width_of_terms
-from app.devices.cuda.turns import TOGETHER
 from app.devices.cuda.vectors import vector_width
 from app.devices.cuda.windows import window_step
 from app.formula.coordinates import Coordinate, Element, Total
@@ -37,6 +36,9 @@ LEAST_TEAM = 8
 LEAST_BY_TEAMS, LEAST_OF_TEAMS, MOST_OF_A_TEAM = 1 << 12, 1 << 5, 1 << 12
 """Elements of an output from which on there are enough for a team each, of a warp's threads or a part of them, and the
 terms of an element that are worth one, and not too many for it: it has them joined sooner than a block."""
+
+TURNS_OF_TEAM = 32
+"""A smaller team, whose threads take so many turns at most, is quicker: there are fewer parts to join."""
 
 MOST_TERMS, MOST_WORK = 1 << 28, 1 << 40
 """Terms that one thread may compute for an element, and that a kernel may for all: seconds of an H200's time, since a
@@ -167,7 +169,7 @@ def _sharing(root: Value, compiled: Dispatchable, made: TensorDesc, terms: int, 
         return THREADS, 1
     width, least = width_of_terms(root, totals, numbers), min(terms_of(each, numbers) for each in totals)
     if group == WARP:
-        while group > LEAST_TEAM and least <= group // 2 * width * TOGETHER[0]:
+        while group > LEAST_TEAM and least <= group // 2 * width * TURNS_OF_TEAM:
             group //= 2
     while width > 1 and least < group * width:
         width //= 2
