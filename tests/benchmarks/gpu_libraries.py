@@ -131,6 +131,19 @@ def cases(data_type: str) -> Iterator[Case]:
     yield Case("8 of 1024", "TOP_K", document, lambda: x.topk(8, 1))
     document = {"InputTensor": whole, "Axis": 3, "AxisDirection": "INCREASING", "HasExclusiveSum": False}
     yield Case("of 1024", "CUMULATIVE_SUMMATION", document, lambda: x.cumsum(1))
+    lines, many = x.view(64, 64, -1), desc(data_type, 1, 64, 64, ROWS * ROW >> 12)
+    for kind, exclusive, theirs in (
+        ("CUMULATIVE_SUMMATION", "HasExclusiveSum", torch.cumsum),
+        ("CUMULATIVE_PRODUCT", "HasExclusiveProduct", torch.cumprod),
+    ):
+        document = {"InputTensor": many, "Axis": 2, "AxisDirection": "INCREASING", exclusive: False}
+        yield Case("axis 1 of 64 x 64 x 16384", kind, document, partial(theirs, lines, 1))
+    indices = torch.argsort(random(64, 64, 1 << 11), 1)
+    updates = random(*indices.shape)
+    document = {"InputTensor": desc(data_type, 1, 64, 64, 1 << 11), "UpdatesTensor": desc(data_type, 1, *updates.shape)}
+    document |= {"IndicesTensor": desc("UINT32", 1, *indices.shape), "Axis": 2}
+    some = lines[..., : 1 << 11].contiguous()
+    yield Case("8 Mi along axis 1 of 64", "SCATTER", document, partial(torch.scatter, some, 1, indices, updates))
     images = x.view(16, -1, 256, 256)
     pools = {"InputTensor": desc(data_type, *images.shape), "Strides": [2, 2], "WindowSize": [2, 2]}
     pools |= {"StartPadding": [0, 0], "EndPadding": [0, 0]}

@@ -1,13 +1,20 @@
-"""Sequences on a GPU: sums of all that comes before, and the first of an order, by kernels with a block for each.
+"""Sequences on a GPU: sums and products of all that comes before, and the first of an order, by kernels with a block or
+a thread for each.
 
 CuPy has functions for both, which take 20 to 40 times as long where there are many short sequences.
 """
 
+import math
 from functools import cache
 from typing import Any
 
+from app.operators.indexing.rows import back, rows_of
+
 THREADS = 256
 """Of a block that adds up."""
+
+MANY, SIDE_BY_SIDE, SHORT = 1 << 13, 16, 256
+"""Sequences that are enough for a thread each, if so many lie side by side or none has more elements than that."""
 
 MOST_SORTED = 2048
 """Elements that a block sorts at once, in shared memory; half of them are the best so far where there are more."""
@@ -32,6 +39,41 @@ _TYPES = {
     "uint32": "unsigned",
     "uint64": "unsigned long long",
 }
+
+_ALONG = r"""
+#include <cuda_fp16.h>
+typedef %(element)s element;
+typedef %(sum)s sum;
+__device__ __forceinline__ sum loaded(element x) { return %(load)s; }
+__device__ __forceinline__ element stored(sum x) { return %(store)s; }
+/* x may be y: what a thread stores it alone has loaded before. */
+extern "C" __global__ void __launch_bounds__(%(threads)d)
+along(const element* x, element* y, unsigned long long sequences, unsigned length, unsigned long long step,
+    int reversed, int exclusive)
+{
+    const int each = 8;
+    const unsigned long long n = (unsigned long long)blockIdx.x * %(threads)d + threadIdx.x;
+    if (n >= sequences) return;
+    const unsigned long long start = n / step * length * step + n %% step;
+    sum all = %(nothing)d;
+    for (unsigned base = 0; base < length; base += each) {
+        element own[each];
+        #pragma unroll
+        for (int k = 0; k < each; ++k) {
+            const unsigned at = base + k;
+            if (at < length) own[k] = x[start + (reversed ? length - 1 - at : at) * step];
+        }
+        #pragma unroll
+        for (int k = 0; k < each; ++k) {
+            const unsigned at = base + k;
+            if (at >= length) break;
+            const sum before = all;
+            all = all %(operator)s loaded(own[k]);
+            y[start + (reversed ? length - 1 - at : at) * step] = stored(exclusive ? before : all);
+        }
+    }
+}
+"""
 
 _SUMS = r"""
 #include <cuda_fp16.h>
@@ -197,14 +239,27 @@ _ORDER_OF_FLOATS = """const float x = {value} + 0.0f;
     return (unsigned)(bits ^ ((bits >> 31) & 0x7fffffff)) ^ 0x80000000u;"""
 
 
-def sums_of_rows(cupy: Any, rows: Any, made: Any, *, reversed_: bool, exclusive: bool) -> None:
-    """Into `made` what comes before each element of packed `rows`, and itself unless it is `exclusive`, added up:
-    floats in float64, integers as they wrap around."""
-    blocks, length = min(len(rows), 1 << 20), rows.shape[1]
-    together = length % 4 == 0 and all(each.data.ptr % min(4 * each.itemsize, 16) == 0 for each in (rows, made))
-    flags = (cupy.int32(each) for each in (reversed_, exclusive, together))
-    arguments = (rows, made, cupy.uint64(len(rows)), cupy.uint32(length), *flags)
-    _sums(cupy, rows.dtype.name)((blocks,), (THREADS,), arguments)
+def scan(cupy: Any, x: Any, axis: int, into: Any, *, products: bool, reversed_: bool, exclusive: bool) -> Any:
+    """What comes along an axis before each element of `x`, and itself unless it is `exclusive`, added or multiplied up:
+    floats in float64, integers as they wrap around. Made in `into` if that is packed. None for `products` unless there
+    are enough sequences for a thread each."""
+    x = cupy.ascontiguousarray(x)
+    made = into if into is not None and into.flags.c_contiguous else cupy.empty(x.shape, x.dtype)
+    length, step = x.shape[axis], math.prod(x.shape[axis + 1 :])
+    sequences = x.size // length
+    ways = cupy.int32(reversed_), cupy.int32(exclusive)
+    if sequences >= MANY and (step >= SIDE_BY_SIDE or length <= SHORT):
+        arguments = (x, made, cupy.uint64(sequences), cupy.uint32(length), cupy.uint64(step), *ways)
+        _along(cupy, x.dtype.name, products=products)((-(-sequences // THREADS),), (THREADS,), arguments)
+        return made
+    if products:
+        return None
+    rows = rows_of(cupy, x, axis)
+    sums = made.reshape(rows.shape) if step == 1 else cupy.empty(rows.shape, x.dtype)
+    together = length % 4 == 0 and all(each.data.ptr % min(4 * each.itemsize, 16) == 0 for each in (rows, sums))
+    arguments = (rows, sums, cupy.uint64(sequences), cupy.uint32(length), *ways, cupy.int32(together))
+    _sums(cupy, x.dtype.name)((min(sequences, 1 << 20),), (THREADS,), arguments)
+    return made if step == 1 else back(cupy, sums, x, axis)
 
 
 def first_of_rows(cupy: Any, rows: Any, count: int, *, decreasing: bool) -> Any:
@@ -230,15 +285,24 @@ def _threads(size: int) -> int:
 
 @cache
 def _sums(cupy: Any, name: str) -> Any:
+    return cupy.RawKernel(_SUMS % _scanned(name), "sums")
+
+
+@cache
+def _along(cupy: Any, name: str, *, products: bool) -> Any:
+    more = {"operator": "*", "nothing": 1} if products else {"operator": "+", "nothing": 0}
+    return cupy.RawKernel(_ALONG % (_scanned(name) | more), "along")
+
+
+def _scanned(name: str) -> dict[str, Any]:
     is_float = name.startswith("float")
-    parts = {
+    return {
         "element": _TYPES[name],
         "sum": "double" if is_float else "unsigned long long",
         "load": "(double)__half2float(x)" if name == "float16" else "(sum)x",
         "store": "__double2half(x)" if name == "float16" else "(element)x",
         "threads": THREADS,
     }
-    return cupy.RawKernel(_SUMS % parts, "sums")
 
 
 @cache

@@ -42,18 +42,18 @@ class Scan(Operator):
     def scanned(
         self, xp: Any, x: Any, accumulate: Callable[..., Any], nothing: int, *, exclusive: bool, into: Any = None
     ) -> Any:
-        """`accumulate` of `x`, or if `exclusive` of what comes before each element; of no elements `nothing`. Sums on a
-        GPU are made in `into` if that has the same rows, packed."""
+        """`accumulate` of `x`, or if `exclusive` of what comes before each element; of no elements `nothing`. On a GPU
+        it may be made in `into`."""
+        decreasing = self.AxisDirection is AxisDirection.DECREASING
+        if xp.__name__ == "cupy":
+            how = {"products": accumulate is xp.cumprod, "reversed_": decreasing, "exclusive": exclusive}
+            made = on_gpu.scan(xp, x, self.Axis, into, **how)
+            if made is not None:
+                return made
         rows = rows_of(xp, x, self.Axis)
-        if xp.__name__ == "cupy" and accumulate is xp.cumsum:
-            fits = into is not None and into.flags.c_contiguous and self.Axis == into.ndim - 1
-            made = into.reshape(rows.shape) if fits else xp.empty(rows.shape, x.dtype)
-            decreasing = self.AxisDirection is AxisDirection.DECREASING
-            on_gpu.sums_of_rows(xp, rows, made, reversed_=decreasing, exclusive=exclusive)
-            return into if fits else back(xp, made, x, self.Axis)
         made = xp.empty(rows.shape, x.dtype)
         source, target = rows, made
-        if self.AxisDirection is AxisDirection.DECREASING:
+        if decreasing:
             source, target = source[:, ::-1], target[:, ::-1]
         if exclusive:
             target[:, 0] = nothing
@@ -107,5 +107,5 @@ class CumulativeProduct(Scan):
     )
 
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        x = inputs["InputTensor"]
-        return {"OutputTensor": self.scanned(xp, x, xp.cumprod, 1, exclusive=self.HasExclusiveProduct)}
+        x, output = inputs["InputTensor"], into["OutputTensor"] if into else None
+        return {"OutputTensor": self.scanned(xp, x, xp.cumprod, 1, exclusive=self.HasExclusiveProduct, into=output)}

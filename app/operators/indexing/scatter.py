@@ -27,6 +27,7 @@ from app.operators.indexing.places import (
     tuple_sizes,
     tuple_violations,
 )
+from app.operators.indexing.updates import put_last
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
 
 
@@ -38,6 +39,7 @@ class Scattering(Operator):
     UpdatesTensor: InputTensorDesc
     OutputTensor: OutputTensorDesc = None
 
+    only_queues = True
     same_types = (("InputTensor", "UpdatesTensor", "OutputTensor"),)
     same_ranks = (("InputTensor", "IndicesTensor", "UpdatesTensor", "OutputTensor"),)
     notes: ClassVar[tuple[str, ...]] = (
@@ -174,15 +176,12 @@ def _places(xp: Any, indices: Any, size: int) -> tuple[Any, Any]:
 def _updated(xp: Any, x: Any, cells: Any, inside: Any, updates: Any, width: int) -> Any:
     """`x` in cells of `width` elements, with `updates` in those of `cells` that are `inside`."""
     count = x.size // width
+    cells, updates = xp.where(inside, cells, count).reshape(-1), updates.reshape(-1, width)
+    if xp is not np:
+        made = x.reshape(count, width).copy()
+        put_last(xp, made, cells, xp.ascontiguousarray(updates))
+        return made.reshape(x.shape)
     made = xp.empty((count + 1, width), x.dtype)  # one more, for what is left out
     made[:count] = x.reshape(count, width)
-    cells, updates = xp.where(inside, cells, count).reshape(-1), updates.reshape(-1, width)
-    if xp is np:  # which assigns in order, so that the last update stays
-        made[cells] = updates
-    else:
-        order = xp.argsort(cells, kind="stable")
-        cells = cells[order]
-        is_last = xp.ones(cells.shape, xp.bool_)
-        is_last[:-1] = cells[1:] != cells[:-1]
-        made[cells[is_last]] = updates[order[is_last]]
+    made[cells] = updates  # NumPy assigns in order, so that the last update stays
     return made[:count].reshape(x.shape)

@@ -7,7 +7,7 @@ import pytest
 
 from app.contract.constants import DataType
 from app.memory.arrays import Array, numpy_type
-from app.operators.indexing import rows
+from app.operators.indexing import on_gpu, rows
 from tests.contract.refusals import check_wording
 from tests.operators.arrays import laid_out
 from tests.operators.descriptors import descriptor, refusals
@@ -91,6 +91,24 @@ def test_rows_around_those_of_a_block(data_type: DataType, direction: str, exclu
         for output in (None, np.empty_like(x)):
             made = scan(x, "CUMULATIVE_SUMMATION", 1, direction, exclusive, output)
             np.testing.assert_array_equal(made, expected_scan(x, "CUMULATIVE_SUMMATION", 1, direction, exclusive))
+
+
+@pytest.mark.usefixtures("on_cpu_and_gpu")
+@of_each_kind
+@directions
+@exclusives
+@pytest.mark.parametrize("data_type", [DataType("FLOAT16"), DataType("FLOAT32"), DataType("INT64"), DataType("UINT32")])
+def test_sequences_that_a_thread_has_each(
+    kind: str, data_type: DataType, direction: str, exclusive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, where there are many that lie side by side, or are short."""
+    monkeypatch.setattr(on_gpu, "MANY", 6)
+    rng, dtype = np.random.default_rng(2), numpy_type(data_type)
+    for sizes, axis in (((6, 7), 1), ((6, 8), 1), ((2, 9, 5), 1), ((2, 257, 15), 1), ((2, 257, 16), 1), ((17, 6), 0)):
+        x = rng.uniform(0.9, 1.1, sizes).astype(dtype) if dtype.kind == "f" else rng.integers(0, 99, sizes, dtype)
+        expected = expected_scan(x, kind, axis, direction, exclusive)
+        for output in (None, np.empty_like(x)):
+            np.testing.assert_array_equal(scan(x, kind, axis, direction, exclusive, output), expected)
 
 
 @pytest.mark.usefixtures("on_cpu_and_gpu")

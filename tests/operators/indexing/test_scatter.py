@@ -1,6 +1,5 @@
 """What is written at indices, against plain NumPy; and what is refused."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,8 +7,10 @@ import pytest
 
 from app.contract.constants import DataType
 from app.contract.validation import validate
+from app.devices.cuda.compiler import compile_source
 from app.memory.arrays import Array
 from app.operators.catalog import find_operator
+from app.operators.indexing.updates import source_of
 from tests.contract.refusals import check_wording
 from tests.operators.arrays import laid_out
 from tests.operators.descriptors import compiled, descriptor, refusals
@@ -182,20 +183,29 @@ def test_sizes_of_updates_are_told_with_the_counts_that_imply_them() -> None:
     assert "IndicesDimensionCount 2" in refusal.message
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-def test_the_last_of_several_updates_stays(*, in_order: bool) -> None:
-    """Also where a library, as CuPy, assigns in any order."""
-    xp: Any = np if in_order else SimpleNamespace(**vars(np))
+@pytest.mark.usefixtures("on_cpu_and_gpu")
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.int32, np.float64])
+def test_the_last_of_several_updates_stays(dtype: Any) -> None:
+    """Also on a GPU, whose threads write in any order."""
     rng = np.random.default_rng(7)
-    x = np.zeros((1, 1, 1, 20), np.float32)
-    indices = rng.integers(0, 22, (1, 1, 1, 500)).astype(np.int32)
-    updates = np.arange(1, 501, dtype=np.float32).reshape(indices.shape)
-    tensors = {"InputTensor": x, "IndicesTensor": indices, "UpdatesTensor": updates}
-    expected = x.copy()
-    for index, update in zip(indices.ravel(), updates.ravel(), strict=True):
-        if index < 20:
-            expected[..., index] = update
-    described = {name: {"DataType": each.dtype.name.upper(), "Sizes": [*each.shape]} for name, each in tensors.items()}
-    operator = compiled(descriptor(P + "SCATTER", **described, OutputTensor=described["InputTensor"], Axis=3)).operator
-    assert operator.call
-    np.testing.assert_array_equal(operator.call(xp, tensors)["OutputTensor"], expected)
+    for width, count in ((1, 5000), (3, 700), (1000, 60)):
+        x, updates = (rng.integers(0, 250, (each, width)).astype(dtype) for each in (20, count))
+        indices = rng.integers(-22, 22, (count, 1)).astype(np.int32)
+        expected = x.copy()
+        for (index,), update in zip(indices, updates, strict=True):
+            if -20 <= index < 20:
+                expected[index] = update
+        inputs = {"InputTensor": x, "IndicesTensor": indices, "UpdatesTensor": updates}
+        counts = {"InputDimensionCount": 2, "IndicesDimensionCount": 2}
+        outputs = {"OutputTensor": np.empty_like(x)}
+        made = run(P + "SCATTER_ND", inputs, outputs, **counts)["OutputTensor"]
+        np.testing.assert_array_equal(made, expected)
+        if width > 1:
+            continue
+        made = run(P + "SCATTER", inputs, outputs, Axis=0)["OutputTensor"]
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("bytes_", [1, 2, 4, 8])
+def test_kernels_compile(bytes_: int) -> None:
+    assert compile_source(source_of(bytes_), 80).startswith(b"\x7fELF")
