@@ -4,7 +4,7 @@ Source: the DML_SCATTER*_OPERATOR_DESC pages of DirectML's reference.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -84,17 +84,16 @@ class Scatter(Scattering):
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, indices = inputs["InputTensor"], inputs["IndicesTensor"]
         at, inside = _places(xp, indices, x.shape[self.Axis])
-        step = 1
-        cells = xp.zeros(indices.shape, xp.int64)
-        for axis in range(x.ndim - 1, -1, -1):
+        first = xp.zeros((), xp.int64)  # of each sequence along the axis, the cell of coordinate 0
+        for axis, (size, step) in enumerate(zip(indices.shape, _steps(x.shape), strict=True)):
             if axis == self.Axis:
-                cells += at * step
+                at *= step
             else:
                 shape = [1] * x.ndim
-                shape[axis] = -1
-                cells += xp.arange(indices.shape[axis], dtype=xp.int64).reshape(shape) * step
-            step *= x.shape[axis]
-        return {"OutputTensor": _updated(xp, x, cells, inside, inputs["UpdatesTensor"], 1)}
+                shape[axis] = size
+                first = first + xp.arange(size, dtype=xp.int64).reshape(shape) * step
+        at += first
+        return {"OutputTensor": _updated(xp, x, at, inside, inputs["UpdatesTensor"], 1)}
 
 
 class ScatterNd(Scattering):
@@ -161,6 +160,11 @@ class ScatterNd(Scattering):
                 xp, x, cells, inside, inputs["UpdatesTensor"], math.prod(x.shape[first + length :])
             )
         }
+
+
+def _steps(sizes: Sequence[int]) -> list[int]:
+    """Of packed elements of these sizes."""
+    return [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
 
 
 def _places(xp: Any, indices: Any, size: int) -> tuple[Any, Any]:

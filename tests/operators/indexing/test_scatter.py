@@ -8,11 +8,13 @@ import pytest
 from app.contract.constants import DataType
 from app.contract.validation import validate
 from app.devices.cuda.compiler import compile_source
+from app.devices.cuda.schedules import CudaScheduleKernel
 from app.memory.arrays import Array
 from app.operators.catalog import find_operator
 from app.operators.indexing.updates import source_of
 from tests.contract.refusals import check_wording
-from tests.operators.arrays import laid_out
+from tests.gpu import first_gpu
+from tests.operators.arrays import bytes_of, laid_out
 from tests.operators.descriptors import compiled, descriptor, refusals
 from tests.operators.indexing.running import INDICES, MOVED, bits, run, sizes_of, unsigned
 
@@ -209,3 +211,24 @@ def test_the_last_of_several_updates_stays(dtype: Any) -> None:
 @pytest.mark.parametrize("bytes_", [1, 2, 4, 8])
 def test_kernels_compile(bytes_: int) -> None:
     assert compile_source(source_of(bytes_), 80).startswith(b"\x7fELF")
+
+
+@pytest.mark.gpu
+def test_updates_are_part_of_a_cuda_graph() -> None:
+    """The third dispatch is recorded, and the following ones are of other updates and other places."""
+    rng, gpu = np.random.default_rng(3), first_gpu()
+    tensor, indices = {"DataType": "FLOAT32", "Sizes": [40, 30]}, {"DataType": "INT64", "Sizes": [25, 30]}
+    document = descriptor(P + "SCATTER", InputTensor=tensor, IndicesTensor=indices, UpdatesTensor=tensor, Axis=0)
+    document = document | {"UpdatesTensor": tensor | {"Sizes": [25, 30]}, "OutputTensor": tensor}
+    kernel = gpu.prepare(compiled(document))
+    for _ in range(5):
+        x, updates = (rng.standard_normal((rows, 30)).astype(np.float32) for rows in (40, 25))
+        places, made = rng.integers(-40, 40, (25, 30)), np.zeros_like(x)
+        kernel.dispatch([bytes_of(each) for each in (x, places, updates)], [bytes_of(made)], lambda: False)
+        for row in range(25):
+            x[places[row], range(30)] = updates[row]
+        np.testing.assert_array_equal(made, x)
+    assert isinstance(kernel, CudaScheduleKernel)
+    ready = gpu.ready.newest(kernel._number)
+    assert ready is not None
+    assert ready.work._graphs
