@@ -8,7 +8,7 @@ import pytest
 
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.response_gradients import ResponseGradientKernel
+from app.devices.cpu.response_gradients import MOST_ALONG, MOST_CHANNELS, ResponseGradientKernel
 from app.devices.cpu.threads import Threads
 from tests.devices.test_runs import by_itself, computed, made
 from tests.graphs.documents import between, graph, into, node, out, tensor
@@ -23,20 +23,21 @@ ATTRIBUTES: dict[str, Any] = {"CrossChannel": True, "LocalSize": 5, "Alpha": 0.5
     ("attributes", "kind"),
     [
         ({}, ResponseGradientKernel),
-        ({"LocalSize": 9}, ResponseGradientKernel),
-        ({"LocalSize": 10}, CallKernel),
-        ({"CrossChannel": False, "LocalSize": 3}, ResponseGradientKernel),
-        ({"CrossChannel": False, "LocalSize": 4}, CallKernel),
+        ({"LocalSize": MOST_CHANNELS}, ResponseGradientKernel),
+        ({"LocalSize": MOST_CHANNELS + 1}, CallKernel),
+        ({"CrossChannel": False, "LocalSize": MOST_ALONG}, ResponseGradientKernel),
+        ({"CrossChannel": False, "LocalSize": MOST_ALONG + 1}, CallKernel),
         ({"Beta": 0.5}, CallKernel),
     ],
 )
-def test_which_are_by_loops(attributes: dict[str, Any], kind: type) -> None:
+@pytest.mark.parametrize("strides", [{}, {"Strides": [420, 35, 1, 5]}], ids=["packed", "columns first"])
+def test_which_are_by_loops(attributes: dict[str, Any], kind: type, strides: dict[str, Any]) -> None:
     """Those of few terms, with the power that is two roots; they are what the calls make, but for the last bit."""
     rng = np.random.default_rng(4)
     x, gradient = rng.standard_normal((2, *SIZES), np.float32)
     desc = {"DataType": "FLOAT32", "Sizes": list(SIZES)}
     operator = compiled(
-        {"Type": "LOCAL_RESPONSE_NORMALIZATION_GRAD", "InputTensor": desc, "InputGradientTensor": desc}
+        {"Type": "LOCAL_RESPONSE_NORMALIZATION_GRAD", "InputTensor": desc | strides, "InputGradientTensor": desc}
         | ATTRIBUTES
         | attributes
     )
