@@ -36,7 +36,8 @@ def response_gradient_kernel(
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, LocalResponseNormalizationGrad) or not is_three_quarters(operator.Beta):
         return None
-    if operator.LocalSize > (MOST_CHANNELS if operator.CrossChannel else MOST_ALONG):
+    channels = min(operator.LocalSize, operator.InputTensor.Sizes[1])
+    if channels > MOST_CHANNELS if operator.CrossChannel else operator.LocalSize > MOST_ALONG:
         return None
     attributes: dict[str, Any] = {
         name: getattr(operator, name) for name in ("CrossChannel", "LocalSize", "Alpha", "Beta", "Bias")
