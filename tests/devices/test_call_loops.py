@@ -100,29 +100,59 @@ def test_scans(devices: list[NumpyDevice], name: str, kind: str, member: str, is
         alike(devices, document, {"InputTensor": x})
 
 
+def of_first(k: int, direction: str, index: str, outer: int, inner: int) -> dict[str, Any]:
+    indices = {"DataType": index, "Sizes": [outer, k, inner]}
+    return {"Type": "TOP_K1", "Axis": 1, "K": k, "AxisDirection": direction, "OutputIndexTensor": indices}
+
+
 @pytest.mark.usefixtures("pieces")
-@pytest.mark.parametrize("name", ["float32", "float16", "int32", "uint32", "int16", "uint16", "int8", "uint8"])
-@pytest.mark.parametrize("direction", ["INCREASING", "DECREASING"])
-def test_first_elements(devices: list[NumpyDevice], name: str, direction: str) -> None:
-    """Of many equal ones, of random ones, and of such as are found one after the other."""
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        *[(name, "INCREASING") for name in ("float32", "uint64", "int32", "uint16", "int8")],
+        *[(name, "DECREASING") for name in ("float32", "float16", "int64", "uint32", "int16", "uint8")],
+    ],
+)
+@pytest.mark.parametrize("inner", [1, 7, 9, 32])
+def test_first_elements(devices: list[NumpyDevice], name: str, direction: str, inner: int) -> None:
+    """Of many equal ones, of random ones, of the most extreme ones only, and of such as are found one after the
+    other; of sequences one behind the other, and side by side."""
     rng = np.random.default_rng(18)
-    block = firsts.BLOCK
-    for k in (1, 2, 5, firsts.MOST):
-        for size in {k, k + 1, k + block - 1, k + block, k + block + 1, 300}:
-            few = rng.integers(0, 3, (3, size)).astype(name)
-            for x in (few, elements(rng, [5, size], name), np.sort(elements(rng, [2, size, 1], name), 1)):
-                for index in ("UINT32", "UINT64"):
-                    document = {
-                        "Type": "TOP_K1",
-                        "Axis": 1,
-                        "K": k,
-                        "AxisDirection": direction,
-                        "OutputIndexTensor": {
-                            "DataType": index,
-                            "Sizes": [*x.shape[:1], k, *x.shape[2:]],
-                        },
-                    }
-                    alike(devices, document, {"InputTensor": x})
+    block = firsts.LANES[0]
+    ends: list[float] = [-np.inf, np.nan]
+    if not name.startswith("float"):
+        ends = [np.iinfo(name).min, np.iinfo(name).max]
+    some = [(1, 1), (2, 3), (firsts.LEAST, 9), (5, block - 1), (9, block), (17, block + 1), (40, 40), (150, 300)]
+    for k, size in some if inner > 1 else [*some, (1, 300), (299, 300), (300, 300)]:
+        document = of_first(k, direction, "UINT64" if inner == 9 else "UINT32", 2, inner)
+        any_ = elements(rng, [2, size, inner], name)
+        few = rng.integers(0, 3, any_.shape).astype(name)
+        extreme = rng.choice(np.array(ends, name), any_.shape, p=[0.2, 0.8][:: 1 if direction == "INCREASING" else -1])
+        for x in (few, any_, np.sort(any_, 1), extreme):
+            alike(devices, document, {"InputTensor": x})
+
+
+@pytest.mark.parametrize("name", ["float32", "int64"])
+def test_first_elements_of_each_count(devices: list[NumpyDevice], name: str) -> None:
+    """As runs and what they are merged from have other lengths with each."""
+    x = elements(np.random.default_rng(23), [3, 70, 1], name)
+    for k in range(1, 71):
+        alike(devices, of_first(k, "DECREASING", "UINT32", 3, 1), {"InputTensor": x})
+
+
+def test_a_long_sequence_is_sorted_until_nobody_waits(devices: list[NumpyDevice]) -> None:
+    x = elements(np.random.default_rng(24), [1, firsts.LOOKING + 1, 1], "float32")
+    operator = compiled(of_first(x.size, "DECREASING", "UINT32", 1, 1) | {"InputTensor": desc_of(x)})
+    asked: list[bool] = []
+
+    def cancelled() -> bool:
+        asked.append(True)
+        return len(asked) > 3
+
+    outputs = [memoryview(bytearray(desc.data_bytes)) for desc in operator.outputs.values()]
+    with pytest.raises(Cancelled):
+        devices[1].prepare(operator).dispatch([x.data.cast("B")], outputs, cancelled)
+    assert len(asked) == 4
 
 
 @pytest.mark.usefixtures("pieces")

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.devices.cpu import response_gradients
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.response_gradients import ResponseGradientKernel
+from app.devices.cpu.response_gradients import MOST_ALONG, ResponseGradientKernel
 from app.devices.cpu.threads import Threads
 from tests.devices.test_runs import by_itself, computed, made
 from tests.graphs.documents import between, graph, into, node, out, tensor
@@ -19,24 +20,36 @@ SIZES = (2, 12, 5, 7)
 ATTRIBUTES: dict[str, Any] = {"CrossChannel": True, "LocalSize": 5, "Alpha": 0.5, "Beta": 0.75, "Bias": 1.0}
 
 
+MOST = 9
+
+
 @pytest.mark.parametrize(
     ("attributes", "kind"),
     [
         ({}, ResponseGradientKernel),
-        ({"LocalSize": 9}, ResponseGradientKernel),
-        ({"LocalSize": 10}, CallKernel),
-        ({"CrossChannel": False, "LocalSize": 3}, ResponseGradientKernel),
-        ({"CrossChannel": False, "LocalSize": 4}, CallKernel),
+        ({"LocalSize": MOST}, ResponseGradientKernel),
+        ({"LocalSize": MOST + 1}, CallKernel),
+        ({"LocalSize": (1 << 32) - 1}, CallKernel),
+        ({"CrossChannel": False, "LocalSize": MOST_ALONG}, ResponseGradientKernel),
+        ({"CrossChannel": False, "LocalSize": MOST_ALONG + 1}, CallKernel),
         ({"Beta": 0.5}, CallKernel),
     ],
 )
-def test_which_are_by_loops(attributes: dict[str, Any], kind: type) -> None:
+@pytest.mark.parametrize("strides", [{}, {"Strides": [420, 35, 1, 5]}], ids=["packed", "columns first"])
+def test_which_are_by_loops(
+    attributes: dict[str, Any], kind: type, strides: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of few terms, with the power that is two roots; they are what the calls make, but for the last bit."""
+    monkeypatch.setattr(response_gradients, "MOST_CHANNELS", MOST)
+    compared(attributes, kind, strides)
+
+
+def compared(attributes: dict[str, Any], kind: type, strides: dict[str, Any]) -> None:
     rng = np.random.default_rng(4)
     x, gradient = rng.standard_normal((2, *SIZES), np.float32)
     desc = {"DataType": "FLOAT32", "Sizes": list(SIZES)}
     operator = compiled(
-        {"Type": "LOCAL_RESPONSE_NORMALIZATION_GRAD", "InputTensor": desc, "InputGradientTensor": desc}
+        {"Type": "LOCAL_RESPONSE_NORMALIZATION_GRAD", "InputTensor": desc | strides, "InputGradientTensor": desc}
         | ATTRIBUTES
         | attributes
     )
@@ -51,6 +64,11 @@ def test_which_are_by_loops(attributes: dict[str, Any], kind: type) -> None:
             results.append(result)
     by_loops, by_calls = results
     np.testing.assert_array_max_ulp(by_loops, by_calls, 1)
+
+
+def test_a_region_beyond_all_channels_is_one_of_those() -> None:
+    """However large it is said to be."""
+    compared({"LocalSize": (1 << 32) - 1}, ResponseGradientKernel, {})
 
 
 def test_python_is_in_none_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""TOP_K of few elements on the CPU, by loops that LLVM compiled."""
+"""TOP_K on the CPU, by loops that LLVM compiled."""
 
 import math
 from array import array
@@ -8,6 +8,7 @@ from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import firsts
 from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.coordinate_loops import LOOK
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
@@ -16,29 +17,34 @@ from app.operators.indexing.top_k import TopK, TopK1
 from app.programs.dispatchable import Dispatchable
 
 WORK = 4
-"""Of an element: some wait for what those before them were."""
+"""Of an element."""
 
-FOUND = 1 << 6
-"""Elements that are as much work as one that is found."""
+FOUND = 1 << 3
+"""Of one that is found, for each halving of so many that leads to one."""
+
+LINE = 64
+"""What threads do not share, in bytes."""
 
 
 def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
-    """For the operator, if it is one of packed rows, of elements of at most 32 bits."""
+    """For the operator, if it is one of packed tensors."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
-    if not isinstance(operator, TopK | TopK1) or operator.K > firsts.MOST:
+    if not isinstance(operator, TopK | TopK1):
         return None
     x, values, indices = (
         *compiled.inputs.values(),
         compiled.outputs["OutputValueTensor"],
         compiled.outputs["OutputIndexTensor"],
     )
-    size = x.Sizes[operator.Axis]
-    is_rows = math.prod(x.Sizes[operator.Axis + 1 :]) == 1
-    if not is_rows or x.DataType.bits > 32 or not all(each.is_packed for each in (x, values, indices)):
+    size, inner, count = x.Sizes[operator.Axis], math.prod(x.Sizes[operator.Axis + 1 :]), operator.K
+    if not all(each.is_packed for each in (x, values, indices)):
         return None
+    lanes = next(each for each in firsts.LANES if each <= max(size if inner == 1 else inner, 1))
+    by_rows = inner == 1 and lanes > 1
+    together = 1 if by_rows else lanes
     name = x.DataType.value.lower()
-    index = llvm_type(indices.DataType.value.lower())
-    code = Code(compiler, _source(llvm_type(name), index, name.startswith("u"), operator.decreasing))
+    type_, index = llvm_type(name), llvm_type(indices.DataType.value.lower())
+    code = Code(compiler, _source(type_, index, lanes, by_rows, name.startswith("u"), operator.decreasing))
     outputs = list(compiled.outputs)
     pointers = [
         Pointer(0, Of.INPUT),
@@ -46,15 +52,25 @@ def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> Cal
             Pointer(place, Of.OUTPUT, outputs.index(each))
             for place, each in enumerate(("OutputValueTensor", "OutputIndexTensor"), 1)
         ),
+        Pointer(5, Of.WATCH),
     ]
-    work = WORK * (size + FOUND * operator.K)
+    tiles, room = -(-inner // together), min(max(count, firsts.LEAST), size - count)
+    own = firsts.memory_bytes(type_, together, count, room)
+    own += -own % LINE
+    reach = firsts.reach(type_, count, room)
+    work = together * (WORK * size + FOUND * count * (count.bit_length() + 4) * (size // count).bit_length())
     calls = [
-        Call(code, array("q", [0, 0, 0, part.start, part.stop, size, operator.K]), pointers, work * len(part))
-        for part in portions(range(x.elements // size), work, team.most)
+        Call(
+            code,
+            array("q", [0, 0, 0, 0, LOOK, 0, part.start, part.stop, tiles, size, inner, count, room, reach]),
+            [*pointers, Pointer(3, Of.OWN, offset=number * own)],
+            work * len(part),
+        )
+        for number, part in enumerate(portions(range(x.elements // (size * inner) * tiles), work, team.most))
     ]
-    return CallsKernel(compiled, Calls([calls]), team)
+    return CallsKernel(compiled, Calls([calls], len(calls) * own), team)
 
 
 @lru_cache(32)
-def _source(type_: str, index: str, is_unsigned: bool, is_decreasing: bool) -> str:
-    return firsts.source(type_, index, is_unsigned=is_unsigned, is_decreasing=is_decreasing)
+def _source(type_: str, index: str, lanes: int, by_rows: bool, is_unsigned: bool, is_decreasing: bool) -> str:
+    return firsts.source(type_, index, lanes, by_rows=by_rows, is_unsigned=is_unsigned, is_decreasing=is_decreasing)

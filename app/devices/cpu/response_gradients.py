@@ -1,6 +1,7 @@
 """LOCAL_RESPONSE_NORMALIZATION_GRAD on the CPU, as two formulas that LLVM compiled, one after the other, with what the
 first makes in memory of their own."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,8 +22,11 @@ from app.operators.normalization.response_stages import ResponseGradients, Respo
 from app.operators.operator import Operator
 from app.programs.dispatchable import Dispatchable
 
-MOST_TERMS = 9
-"""Elements of a region: of larger ones, sums made of one another are quicker."""
+MOST_CHANNELS = 1 << 7
+"""Of a region across them: of larger ones, sums made of one another are quicker."""
+
+MOST_ALONG = 3
+"""Elements along a side of a region in a channel, likewise."""
 
 
 def response_gradient_kernel(
@@ -32,14 +36,21 @@ def response_gradient_kernel(
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
     if not isinstance(operator, LocalResponseNormalizationGrad) or not is_three_quarters(operator.Beta):
         return None
-    if operator.LocalSize ** (1 if operator.CrossChannel else 2) > MOST_TERMS:
+    channels = min(operator.LocalSize, operator.InputTensor.Sizes[1])
+    if channels > MOST_CHANNELS if operator.CrossChannel else operator.LocalSize > MOST_ALONG:
         return None
     attributes: dict[str, Any] = {
         name: getattr(operator, name) for name in ("CrossChannel", "LocalSize", "Alpha", "Beta", "Bias")
     }
-    inputs: dict[str, Any] = {"InputTensor": operator.InputTensor, "InputGradientTensor": operator.InputGradientTensor}
-    ratios = TensorDesc(DataType=DataType.FLOAT64, Sizes=operator.InputTensor.Sizes)
-    made = compiled.outputs["OutputGradientTensor"]
+    x, made = operator.InputTensor, compiled.outputs["OutputGradientTensor"]
+    given = [x, operator.InputGradientTensor, made]
+    if operator.CrossChannel and all(each.is_packed for each in given):
+        # What is not summed along is one long row.
+        sizes = [*x.Sizes[:2], 1, math.prod(x.Sizes[2:])]
+        given = [TensorDesc(DataType=each.DataType, Sizes=sizes) for each in given]
+    x, gradient, made = given
+    inputs: dict[str, Any] = {"InputTensor": x, "InputGradientTensor": gradient}
+    ratios = TensorDesc(DataType=DataType.FLOAT64, Sizes=x.Sizes)
 
     def kernel(stage: Operator) -> CoordinateKernel:
         judged = compile_operator(stage, NEWEST, structures)

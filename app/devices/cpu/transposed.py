@@ -13,7 +13,7 @@ from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.tensors import Tensor
-from app.devices.cpu.threads import RAN
+from app.devices.cpu.threads import RAN, parts
 from app.devices.cpu.transposed_calls import Layer, TransposedCalls
 from app.devices.device import ExecutionRecord
 from app.memory.arrays import Array, ignoring_float_errors
@@ -27,7 +27,11 @@ LEAST = 1 << 8
 """Products that are worth the loops, outside of graphs, which are made for more than one dispatch."""
 
 MOST_ITEMS = 1 << 6
-"""Of a batch; each has calls of its own."""
+"""Of a batch at a time; each has calls of its own."""
+
+MOST_OF_ONE = 1 << 16
+"""Products of filters that meet one element of each channel, outside of graphs: for more of them, a product of matrices
+takes less time than to turn the filters."""
 
 MOST_KEPT = 32 << 20
 """Bytes of filters that may be kept a second time, turned."""
@@ -51,7 +55,8 @@ def transposed_kernel(
     groups = operator.GroupCount
     space = Space.of(operator.backward_windows())
     layer = Layer(space, items, groups, channels // groups, operator.FilterTensor.Sizes[1])
-    if items > MOST_ITEMS or (known is None and layer.products < LEAST):
+    most = MOST_OF_ONE if space.places == 1 else math.inf
+    if known is None and not LEAST <= layer.products < most:
         return None
     try:
         return TransposedKernel(compiled, operator, layer, compiler, team, known or {})
@@ -88,21 +93,29 @@ class TransposedKernel:
         self._filters: Array | None = None
         if "FilterTensor" in known and operator.FilterTensor.total_bytes <= MOST_KEPT:
             self._filters = self._packed(1, known["FilterTensor"])
-        own = TransposedCalls(layer, compiler, lowered, team.most, has_bias=len(self._given) > 2, filters=self._filters)
-        self._own = own  # which has the memory that calls have addresses of
-        self._making = Making(own.calls, len(self._given), 1, team)
+        items = list(parts(range(layer.items), -(-layer.items // MOST_ITEMS)))
+        self._own = {  # which has the memory that calls have addresses of
+            count: TransposedCalls(
+                layer._replace(items=count),
+                *(compiler, lowered, team.most),
+                has_bias=len(self._given) > 2,
+                filters=self._filters,
+            )
+            for count in {len(part) for part in items}
+        }
+        makings = {count: Making(own.calls, len(self._given), 1, team) for count, own in self._own.items()}
+        self._rounds = [(slice(part.start, part.stop), makings[len(part)]) for part in items]
         others = [tensor for place, tensor in enumerate(self._given) if place != 1]
         is_direct = all(
             each.desc.is_packed and each.desc.DataType is DataType.FLOAT32 for each in (*others, self._target)
         )
         is_whole = math.prod(self._results) == self._target.desc.elements
-        self._calls = (
-            own.calls if is_direct and is_whole and self._filters is not None and not self._activation else None
-        )
+        is_direct = is_direct and is_whole and self._filters is not None and not self._activation
+        self._calls = self._own[layer.items].calls if is_direct and len(items) == 1 else None
 
     @property
     def runs_inline(self) -> bool:
-        return self._layer.products <= INLINE and self._making.is_ready
+        return self._layer.products <= INLINE and all(making.is_ready for _, making in self._rounds)
 
     @property
     def own_bytes(self) -> int:
@@ -110,7 +123,7 @@ class TransposedKernel:
         copied = sum(each.copied_bytes for place, each in enumerate(self._given) if place != 1)
         if self._filters is None:
             copied += _TURNED * 4 * self._given[1].desc.elements
-        return 4 * math.prod(self._results) + copied + self._own.calls.own_bytes
+        return 4 * math.prod(self._results) + copied + max(own.calls.own_bytes for own in self._own.values())
 
     def calls(self) -> Calls | None:
         return self._calls
@@ -123,7 +136,9 @@ class TransposedKernel:
             for place, buffer in enumerate(inputs)
         ]
         made = np.empty(self._results, np.float32)
-        self._making.over(given, [made], cancelled)
+        x, *others = given
+        for items, making in self._rounds:
+            making.over([x[items], *others], [made[items]], cancelled)
         self._store(made, self._target.view(outputs[0]))
         return RAN
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from app.contract.constants import NEWEST
-from app.devices.cpu import transposed_calls
+from app.devices.cpu import transposed, transposed_calls
 from app.devices.cpu.coordinates import CallKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.transposed import TransposedKernel
+from app.devices.device import Cancelled
 from app.devices.schedules import initialize
 from app.formula.structures import Structures
 from app.graphs.graph import Constant, Source
@@ -142,3 +143,50 @@ def test_transposed_convolutions_alone_and_in_graphs(
     outputs = [in_graph.reshape(-1).view(np.uint8).data, *([scratch] if plan.scratch_bytes else [])]
     device.prepare(of).dispatch([memoryview(x.tobytes())], outputs, never)
     np.testing.assert_array_equal(in_graph, np.maximum(result, 0))
+
+
+SMALL: Document = {
+    "Mode": "CROSS_CORRELATION",
+    "Direction": "BACKWARD",
+    "Strides": [2, 2],
+    "Dilations": [1, 1],
+    **{name: [0, 0] for name in ("StartPadding", "EndPadding", "OutputPadding")},
+    "GroupCount": 1,
+}
+
+
+def small(x: Array, w: Array) -> dict[str, Any]:
+    sizes = [2 * (size - 1) + k for size, k in zip(x.shape[2:], w.shape[2:], strict=True)]
+    tensors = {"InputTensor": x.shape, "FilterTensor": w.shape, "OutputTensor": (len(x), w.shape[1], *sizes)}
+    return {"Type": "CONVOLUTION", **SMALL, **{name: tensor(sizes=each) for name, each in tensors.items()}}
+
+
+@pytest.mark.parametrize("items", [2, 3, 5, 8])
+def test_some_items_come_after_the_others(device: NumpyDevice, items: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are more than have calls of their own, which need not be a multiple."""
+    monkeypatch.setattr(transposed, "MOST_ITEMS", 2)
+    rng = np.random.default_rng(items)
+    x, w = rng.standard_normal((items, 5, 4, 3), np.float32), rng.standard_normal((5, 6, 3, 2), np.float32)
+    document = small(x, w)
+    kernel = device.prepare(compile_operator(OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document), NEWEST))
+    assert isinstance(kernel, TransposedKernel)
+    assert max(len(own.calls.stages) for own in kernel._own.values()) == 2 * 2
+    result = np.full(document["OutputTensor"]["Sizes"], np.nan, np.float32)
+    given = [memoryview(each.tobytes()) for each in (x, w)]
+    kernel.dispatch(given, [result.reshape(-1).view(np.uint8).data], never)
+    np.testing.assert_allclose(result, expected(x, w, None, document, list(result.shape[2:])), 1e-4, 1e-4)
+    with pytest.raises(Cancelled):
+        kernel.dispatch(given, [result.reshape(-1).view(np.uint8).data], lambda: True)
+
+
+def test_filters_that_meet_one_element_are_a_product(device: NumpyDevice) -> None:
+    """Of matrices, if it is not a small one."""
+    most = transposed.MOST_OF_ONE
+    for width, height, outputs, kind in (
+        (1, 1, 8, TransposedKernel),
+        (1, 1, 16, CallKernel),
+        (2, 1, 16, TransposedKernel),
+    ):
+        document = small(np.zeros((most >> 9, 32, height, width)), np.zeros((32, outputs, 1, 1)))
+        judged = OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document)
+        assert type(device.prepare(compile_operator(judged, NEWEST))) is kind

@@ -60,7 +60,7 @@ class CoordinateLoops:
     ) -> "tuple[array[int], int, dict[str, int]]":
         """A frame for a block of an output with these strides, without addresses or watch: where in it that of the
         output's first element goes, and those of inputs, of which sizes and strides are given. Strides are in bytes."""
-        numbers = [_LOOK, 0, max(BETWEEN_LOOKS // self._instructions, 1)]
+        numbers = [LOOK, 0, max(BETWEEN_LOOKS // self._instructions, 1)]
         for along in block:
             numbers += (along.start, along.stop)
         target = len(numbers)
@@ -106,4 +106,4 @@ class Watch:
 
 
 _look = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object)(Watch.stops)
-_LOOK = ctypes.cast(_look, ctypes.c_void_p).value or 0
+LOOK = ctypes.cast(_look, ctypes.c_void_p).value or 0

@@ -1,170 +1,516 @@
-"""The first few of an order in rows: those found so far are kept in order, and most elements are only compared with the
-last one of them."""
+"""The first elements of an order in sequences. Those found so far are kept in order, and most elements are only
+compared with the last one of them; those that come before it are put together until there are as many as are kept, or
+all that may come, and then sorted and merged with these."""
 
-BLOCK = 32
-"""Elements that are compared at once."""
+from app.devices.cpu.llvm.text import METADATA, ROLLED
+from app.devices.cpu.llvm.types import bytes_of
 
-MOST = 64
-"""How many are kept at most: each that is found moves half of them on."""
+LANES = (32, 8, 1)
+"""Elements that are compared at once, of one sequence or of so many side by side. There are functions for each."""
+
+LEAST = 4
+"""Elements that are put together at least: to sort one takes as long as that."""
+
+RUN_BYTES = 64
+"""Of entries that are sorted by counting for each one those that come before it: few comparisons, of vectors mostly."""
+
+LOOKING = 1 << 16
+"""From so many elements on it is asked before each merging of all whether to go on."""
+
+FIELDS = (
+    *("elements", "values", "indices", "memory", "look", "watch"),
+    *("first", "after", "tiles", "size", "inner", "count", "room", "reach"),
+)
+"""What the frame has, 8 bytes each: addresses; of tiles of sequences the first one and the one after the last, and how
+many lie side by side; how many elements a sequence has, how far they are apart, and how many are wanted; how many are
+put together before they are sorted, and how many entries of memory a sequence has."""
+
+_ADDRESSES = 6
 
 
-def source(type_: str, index: str, *, is_unsigned: bool, is_decreasing: bool) -> str:
-    """The module whose function `kernel` takes a frame, of 8 bytes each: the addresses of rows, of the results and of
-    their indices; the first row and the one after the last; how many elements a row has, and how many are wanted.
+def whole(type_: str, count: int) -> int:
+    """How many entries it takes to sort so many: they are made runs of one length, as many as a power of two."""
+    levels = ((count - 1) // _run(type_)).bit_length() if count else 0
+    return -(-count // (1 << levels)) << levels
 
-    Elements are of LLVM's `type_`, at most 32 bits, indices of type `index`.
+
+def reach(type_: str, count: int, room: int) -> int:
+    """Entries of memory that a sequence has, of which `count` are kept and so many put together, each time with one
+    behind them."""
+    return max(whole(type_, count), count + whole(type_, room)) + 1
+
+
+def memory_bytes(type_: str, together: int, count: int, room: int) -> int:
+    """Of a call's own for so many sequences, and to sort and merge those of one. A run is read as if it was a whole
+    one."""
+    shared = max(whole(type_, count), whole(type_, room) + count, reach(type_, count, room)) + 1 + _run(type_)
+    return _entry_bytes(type_) * (together * reach(type_, count, room) + shared)
+
+
+def _entry_bytes(type_: str) -> int:
+    """Of an entry: a key, and below it the element's place in its sequence, so that no two are equal."""
+    return 2 * bytes_of(_key_type(type_))
+
+
+def _run(type_: str) -> int:
+    return RUN_BYTES // _entry_bytes(type_)
+
+
+def source(type_: str, index: str, lanes: int, *, by_rows: bool, is_unsigned: bool, is_decreasing: bool) -> str:
+    """The module whose function `kernel` takes a frame.
+
+    Elements are of LLVM's `type_`, integers or floats of at most 32 bits, indices of type `index`. Sequences that lie
+    one behind the other, `by_rows`, have at least so many elements, `lanes`; else as many lie side by side, as a tile.
     """
-    size = {"half": 2, "float": 4}.get(type_) or int(type_[1:]) // 8
+    key = _key_type(type_)
+    half = 8 * bytes_of(key)
+    entry = f"i{2 * half}"
+    together = 1 if by_rows else lanes
+    item = f"i{8 * bytes_of(type_)}"
     return f"""{_key(type_, 1, is_unsigned, is_decreasing)}
-{_key(type_, BLOCK, is_unsigned, is_decreasing)}
-declare i{BLOCK} @llvm.cttz.i{BLOCK}(i{BLOCK}, i1)
-
-define internal void @insert(ptr %kept, i64 %free, i32 %key, i64 %number) {{
-entry:
-  %wide = sext i32 %key to i64
-  %high = shl i64 %wide, 32
-  %own = or i64 %high, %number
-  br label %look
-look:
-  %at = phi i64 [%free, %entry], [%before, %move]
-  %is_first = icmp eq i64 %at, 0
-  br i1 %is_first, label %put, label %compare
-compare:
-  %before = sub i64 %at, 1
-  %place = getelementptr i64, ptr %kept, i64 %before
-  %value = load i64, ptr %place
-  %is_behind = icmp sgt i64 %value, %own
-  br i1 %is_behind, label %move, label %put
-move:
-  %next = getelementptr i64, ptr %kept, i64 %at
-  store i64 %value, ptr %next
-  br label %look
-put:
-  %target = getelementptr i64, ptr %kept, i64 %at
-  store i64 %own, ptr %target
-  ret void
-}}
-
-define internal i32 @offered(ptr %row, ptr %kept, i64 %last, i32 %worst, i64 %number) {{
-entry:
-  %place = getelementptr {type_}, ptr %row, i64 %number
-  %x = load {type_}, ptr %place, align 1
-  %key = call i32 @key1({type_} %x)
-  %is_better = icmp slt i32 %key, %worst
-  br i1 %is_better, label %take, label %out
-take:
-  call void @insert(ptr %kept, i64 %last, i32 %key, i64 %number)
-  %end = getelementptr i64, ptr %kept, i64 %last
-  %behind = load i64, ptr %end
-  %high = ashr i64 %behind, 32
-  %now = trunc i64 %high to i32
-  br label %out
-out:
-  %made = phi i32 [%worst, %entry], [%now, %take]
-  ret i32 %made
-}}
+{_key(type_, lanes, is_unsigned, is_decreasing) if lanes > 1 else ""}
+{_sorting(type_, key, half, entry)}
+declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)
 
 define void @kernel(ptr noalias readonly %frame) {{
 entry:
-  %kept = alloca i64, i64 {MOST}, align 64
-{_loads()}
-  %last = sub i64 %count, 1
-  %end = getelementptr i64, ptr %kept, i64 %last
-  br label %rows
-rows:
+  %worsts = alloca [{together} x {key}], align 64
+  %news = alloca [{together} x i64], align 64
+  %block = alloca [{lanes} x {key}], align 64
+{_loads(*FIELDS)}
+  %held = mul i64 %reach, {together}
+  %shared = getelementptr {entry}, ptr %memory, i64 %held
+  %each = mul i64 %size, %inner
+  %each.made = mul i64 %count, %inner
+  %column.last = sub i64 %inner, {together}
+  %block.last = sub i64 %size, {lanes if by_rows else 1}
+  br label %tile
+tile:
   %number = phi i64 [%first, %entry], [%number.next, %done]
-  %row.at = mul i64 %number, %size
-  %row = getelementptr {type_}, ptr %elements, i64 %row.at
+  %outer = udiv i64 %number, %tiles
+  %tile.in = urem i64 %number, %tiles
+  %column.own = mul i64 %tile.in, {together}
+  %column = call i64 @llvm.umin.i64(i64 %column.own, i64 %column.last)
+  %start.outer = mul i64 %outer, %each
+  %start = add i64 %start.outer, %column
+  %row = getelementptr {type_}, ptr %elements, i64 %start
+  %made.outer = mul i64 %outer, %each.made
+  %made = add i64 %made.outer, %column
   br label %fill
 fill:
-  %f = phi i64 [0, %rows], [%f.next, %fill]
-  %f.place = getelementptr {type_}, ptr %row, i64 %f
+  %f = phi i64 [0, %tile], [%f.next, %fill.done]
+  %f.offset = mul i64 %f, %inner
+  %f.row = getelementptr {type_}, ptr %row, i64 %f.offset
+  br label %fill.one
+fill.one:
+  %fl = phi i64 [0, %fill], [%fl.next, %fill.one]
+  %f.place = getelementptr {type_}, ptr %f.row, i64 %fl
   %f.x = load {type_}, ptr %f.place, align 1
-  %f.key = call i32 @key1({type_} %f.x)
-  call void @insert(ptr %kept, i64 %f, i32 %f.key, i64 %f)
+  %f.key = call {key} @key1({type_} %f.x)
+  %f.own = call {entry} @entry({key} %f.key, i64 %f)
+  %f.lane = mul i64 %fl, %reach
+  %f.at = add i64 %f.lane, %f
+  %f.target = getelementptr {entry}, ptr %memory, i64 %f.at
+  store {entry} %f.own, ptr %f.target
+  %fl.next = add i64 %fl, 1
+  %fl.more = icmp ult i64 %fl.next, {together}
+  br i1 %fl.more, label %fill.one, label %fill.done{ROLLED}
+fill.done:
   %f.next = add i64 %f, 1
   %f.more = icmp ult i64 %f.next, %count
-  br i1 %f.more, label %fill, label %filled
-filled:
-  %behind = load i64, ptr %end
-  %behind.high = ashr i64 %behind, 32
-  %worst.first = trunc i64 %behind.high to i32
-  br label %blocks
+  br i1 %f.more, label %fill, label %order{ROLLED}
+order:
+  %o = phi i64 [0, %fill.done], [%o.next, %order]
+  %o.lane = mul i64 %o, %reach
+  %o.kept = getelementptr {entry}, ptr %memory, i64 %o.lane
+  %o.worst = getelementptr {key}, ptr %worsts, i64 %o
+  %o.new = getelementptr i64, ptr %news, i64 %o
+  call void @keep_first(ptr %frame, ptr %o.kept, ptr %shared, ptr %o.worst)
+  store i64 0, ptr %o.new
+  %o.next = add i64 %o, 1
+  %o.more = icmp ult i64 %o.next, {together}
+  br i1 %o.more, label %order, label %blocks{ROLLED}
 blocks:
-  %b = phi i64 [%count, %filled], [%b.next, %block.done]
-  %worst = phi i32 [%worst.first, %filled], [%worst.block, %block.done]
-  %b.next = add i64 %b, {BLOCK}
-  %is_whole = icmp ule i64 %b.next, %size
-  br i1 %is_whole, label %block, label %tail
-block:
-  %b.place = getelementptr {type_}, ptr %row, i64 %b
-  %b.x = load <{BLOCK} x {type_}>, ptr %b.place, align 1
-  %b.keys = call <{BLOCK} x i32> @key{BLOCK}(<{BLOCK} x {type_}> %b.x)
-  %b.one = insertelement <{BLOCK} x i32> poison, i32 %worst, i64 0
-  %b.worst = shufflevector <{BLOCK} x i32> %b.one, <{BLOCK} x i32> poison, <{BLOCK} x i32> zeroinitializer
-  %b.better = icmp slt <{BLOCK} x i32> %b.keys, %b.worst
-  %b.bits = bitcast <{BLOCK} x i1> %b.better to i{BLOCK}
-  %b.none = icmp eq i{BLOCK} %b.bits, 0
+  %b = phi i64 [%count, %order], [%b.next, %block.done]
+  %b.more = icmp ult i64 %b, %size
+  br i1 %b.more, label %read, label %rest
+read:
+  %b.begin = call i64 @llvm.umin.i64(i64 %b, i64 %block.last)
+  %b.offset = mul i64 %b.begin, %inner
+  %b.place = getelementptr {type_}, ptr %row, i64 %b.offset
+{_block(type_, key, lanes, by_rows)}
+  %b.next = add i64 %b, {lanes if by_rows else 1}
+  %b.none = icmp eq i{lanes} %b.bits, 0
   br i1 %b.none, label %block.done, label %some
 some:
-  %bits = phi i{BLOCK} [%b.bits, %block], [%bits.next, %some]
-  %worst.now = phi i32 [%worst, %block], [%worst.some, %some]
-  %zeros = call i{BLOCK} @llvm.cttz.i{BLOCK}(i{BLOCK} %bits, i1 true)
-  %zeros.wide = zext i{BLOCK} %zeros to i64
-  %found = add i64 %b, %zeros.wide
-  %worst.some = call i32 @offered(ptr %row, ptr %kept, i64 %last, i32 %worst.now, i64 %found)
-  %bits.less = sub i{BLOCK} %bits, 1
-  %bits.next = and i{BLOCK} %bits, %bits.less
-  %bits.more = icmp ne i{BLOCK} %bits.next, 0
-  br i1 %bits.more, label %some, label %block.done
+  store {_of(key, lanes)} %b.keys, ptr %block
+  br label %one
+one:
+  %bits = phi i{lanes} [%b.bits, %some], [%bits.next, %one.done]
+  %zeros = call i{lanes} @llvm.cttz.i{lanes}(i{lanes} %bits, i1 true)
+  %lane = zext i{lanes} %zeros to i64
+  %s = {"add i64 0, 0" if by_rows else "add i64 %lane, 0"}
+  %s.number = {"add i64 %b.begin, %lane" if by_rows else "add i64 %b, 0"}
+  %s.key.place = getelementptr {key}, ptr %block, i64 %lane
+  %s.key = load {key}, ptr %s.key.place
+  %s.worst.place = getelementptr {key}, ptr %worsts, i64 %s
+  %s.worst = load {key}, ptr %s.worst.place
+  %s.better = icmp slt {key} %s.key, %s.worst
+  br i1 %s.better, label %take, label %one.done
+take:
+  %s.lane = mul i64 %s, %reach
+  %s.kept = getelementptr {entry}, ptr %memory, i64 %s.lane
+  %s.new.place = getelementptr i64, ptr %news, i64 %s
+  %s.new = load i64, ptr %s.new.place
+  %s.at = add i64 %count, %s.new
+  %s.target = getelementptr {entry}, ptr %s.kept, i64 %s.at
+  %s.own = call {entry} @entry({key} %s.key, i64 %s.number)
+  store {entry} %s.own, ptr %s.target
+  %s.now = add i64 %s.new, 1
+  store i64 %s.now, ptr %s.new.place
+  %s.full = icmp eq i64 %s.now, %room
+  br i1 %s.full, label %full, label %one.done
+full:
+  call void @keep_new(ptr %frame, ptr %s.kept, ptr %shared, ptr %s.worst.place, ptr %s.new.place)
+  br label %one.done
+one.done:
+  %bits.less = sub i{lanes} %bits, 1
+  %bits.next = and i{lanes} %bits, %bits.less
+  %bits.more = icmp ne i{lanes} %bits.next, 0
+  br i1 %bits.more, label %one, label %block.done{ROLLED}
 block.done:
-  %worst.block = phi i32 [%worst, %block], [%worst.some, %some]
   br label %blocks
-tail:
-  %t = phi i64 [%b, %blocks], [%t.next, %tail.on]
-  %worst.tail = phi i32 [%worst, %blocks], [%worst.next, %tail.on]
-  %t.more = icmp ult i64 %t, %size
-  br i1 %t.more, label %tail.on, label %write
-tail.on:
-  %worst.next = call i32 @offered(ptr %row, ptr %kept, i64 %last, i32 %worst.tail, i64 %t)
-  %t.next = add i64 %t, 1
-  br label %tail
-write:
-  %made.at = mul i64 %number, %count
-  br label %result
+rest:
+  %e = phi i64 [0, %blocks], [%e.next, %rest.done]
+  %e.new.place = getelementptr i64, ptr %news, i64 %e
+  %e.new = load i64, ptr %e.new.place
+  %e.none = icmp eq i64 %e.new, 0
+  br i1 %e.none, label %rest.done, label %rest.some
+rest.some:
+  %e.lane = mul i64 %e, %reach
+  %e.kept = getelementptr {entry}, ptr %memory, i64 %e.lane
+  %e.worst = getelementptr {key}, ptr %worsts, i64 %e
+  call void @keep_new(ptr %frame, ptr %e.kept, ptr %shared, ptr %e.worst, ptr %e.new.place)
+  br label %rest.done
+rest.done:
+  %e.next = add i64 %e, 1
+  %e.more = icmp ult i64 %e.next, {together}
+  br i1 %e.more, label %rest, label %result{ROLLED}
 result:
-  %r = phi i64 [0, %write], [%r.next, %result]
-  %r.kept = getelementptr i64, ptr %kept, i64 %r
-  %r.own = load i64, ptr %r.kept
-  %r.number = and i64 %r.own, 4294967295
-  %r.place = getelementptr i{8 * size}, ptr %row, i64 %r.number
-  %r.value = load i{8 * size}, ptr %r.place, align 1
-  %r.at = add i64 %made.at, %r
-  %r.target = getelementptr i{8 * size}, ptr %values, i64 %r.at
-  store i{8 * size} %r.value, ptr %r.target, align 1
+  %r = phi i64 [0, %rest.done], [%r.next, %result.done]
+  %r.offset = mul i64 %r, %inner
+  %r.made = add i64 %made, %r.offset
+  br label %result.one
+result.one:
+  %rl = phi i64 [0, %result], [%rl.next, %result.one]
+  %r.lane = mul i64 %rl, %reach
+  %r.entry = add i64 %r.lane, %r
+  %r.kept = getelementptr {entry}, ptr %memory, i64 %r.entry
+  %r.own = load {entry}, ptr %r.kept
+  %r.low = and {entry} %r.own, {(1 << half) - 1}
+  %r.number = {_resized("%r.low", entry, "i64")}
+  %r.from = mul i64 %r.number, %inner
+  %r.column = add i64 %r.from, %rl
+  %r.place = getelementptr {item}, ptr %row, i64 %r.column
+  %r.value = load {item}, ptr %r.place, align 1
+  %r.at = add i64 %r.made, %rl
+  %r.target = getelementptr {item}, ptr %values, i64 %r.at
+  store {item} %r.value, ptr %r.target, align 1
   %r.index.place = getelementptr {index}, ptr %indices, i64 %r.at
-  {"%r.index = trunc i64 %r.number to i32" if index == "i32" else "%r.index = add i64 %r.number, 0"}
+  %r.index = {_resized("%r.number", "i64", index)}
   store {index} %r.index, ptr %r.index.place, align 1
+  %rl.next = add i64 %rl, 1
+  %rl.more = icmp ult i64 %rl.next, {together}
+  br i1 %rl.more, label %result.one, label %result.done{ROLLED}
+result.done:
   %r.next = add i64 %r, 1
   %r.more = icmp ult i64 %r.next, %count
-  br i1 %r.more, label %result, label %done
+  br i1 %r.more, label %result, label %done{ROLLED}
 done:
   %number.next = add i64 %number, 1
   %more = icmp ult i64 %number.next, %after
-  br i1 %more, label %rows, label %out
+  br i1 %more, label %tile, label %out{ROLLED}
 out:
   ret void
-}}"""
+}}
+{METADATA}"""
 
 
-def _loads() -> str:
+_SORTING = """declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.ctlz.i64(i64, i1)
+declare i{run} @llvm.ctpop.i{run}(i{run})
+declare {entry} @llvm.smin.{entry}({entry}, {entry})
+declare {entry} @llvm.smax.{entry}({entry}, {entry})
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define internal {entry} @entry({key} %key, i64 %number) alwaysinline {{
+  %wide = sext {key} %key to {entry}
+  %high = shl {entry} %wide, {half}
+  %low = {low}
+  %made = or {entry} %high, %low
+  ret {entry} %made
+}}
+
+; So many entries, from one of two places to either, which is returned; behind them is one that comes last.
+define internal ptr @sorted(ptr %frame, ptr %from, ptr %other, i64 %count) noinline {{
+entry:
+  %before = sub i64 %count, 1
+  %runs.before = udiv i64 %before, {run}
+  %free = call i64 @llvm.ctlz.i64(i64 %runs.before, i1 false)
+  %levels = sub i64 64, %free
+  %runs = shl i64 1, %levels
+  %runs.less = sub i64 %runs, 1
+  %rounded = add i64 %count, %runs.less
+  %length = lshr i64 %rounded, %levels
+  %whole = shl i64 %length, %levels
+  %length.short = trunc i64 %length to i32
+  %length.bit = shl i32 1, %length.short
+  %length.bits = sub i32 %length.bit, 1
+  %mask = trunc i32 %length.bits to i{run}
+  br label %pads
+pads:
+  %p = phi i64 [%count, %entry], [%p.next, %pad]
+  %p.more = icmp ult i64 %p, %whole
+  br i1 %p.more, label %pad, label %run
+pad:
+  ; It comes after all elements, and no two are equal.
+  %p.wide = {pad}
+  %p.own = sub {entry} {nothing}, %p.wide
+  %p.place = getelementptr {entry}, ptr %from, i64 %p
+  store {entry} %p.own, ptr %p.place
+  %p.next = add i64 %p, 1
+  br label %pads
+run:
+  %r = phi i64 [0, %pads], [%r.next, %run.done]
+  %r.from = getelementptr {entry}, ptr %from, i64 %r
+  %r.to = getelementptr {entry}, ptr %other, i64 %r
+  %r.all = load <{run} x {entry}>, ptr %r.from, align {bytes}
+  br label %rank
+rank:
+  %k = phi i64 [0, %run], [%k.next, %rank]
+  %k.place = getelementptr {entry}, ptr %r.from, i64 %k
+  %k.own = load {entry}, ptr %k.place
+  %k.one = insertelement <{run} x {entry}> poison, {entry} %k.own, i64 0
+  %k.each = shufflevector <{run} x {entry}> %k.one, <{run} x {entry}> poison, <{run} x i32> zeroinitializer
+  %k.less = icmp slt <{run} x {entry}> %r.all, %k.each
+  %k.bits = bitcast <{run} x i1> %k.less to i{run}
+  %k.some = and i{run} %k.bits, %mask
+  %k.count = call i{run} @llvm.ctpop.i{run}(i{run} %k.some)
+  %k.rank = zext i{run} %k.count to i64
+  %k.target = getelementptr {entry}, ptr %r.to, i64 %k.rank
+  store {entry} %k.own, ptr %k.target
+  %k.next = add i64 %k, 1
+  %k.more = icmp ult i64 %k.next, %length
+  br i1 %k.more, label %rank, label %run.done{rolled}
+run.done:
+  %r.next = add i64 %r, %length
+  %r.more = icmp ult i64 %r.next, %whole
+  br i1 %r.more, label %run, label %level{rolled}
+level:
+  %read = phi ptr [%other, %run.done], [%write, %level.done]
+  %write = phi ptr [%from, %run.done], [%read, %level.done]
+  %half = phi i64 [%length, %run.done], [%both, %level.done]
+  %l.more = icmp ult i64 %half, %whole
+  br i1 %l.more, label %ask, label %out
+ask:
+  %is_long = icmp ugt i64 %whole, {looking}
+  br i1 %is_long, label %look, label %merges
+look:
+  %look.place = getelementptr i64, ptr %frame, i64 4
+  %look.function = load ptr, ptr %look.place
+  %watch.place = getelementptr i64, ptr %frame, i64 5
+  %watch = load ptr, ptr %watch.place
+  %stops = call i32 %look.function(ptr %watch)
+  %is_off = icmp ne i32 %stops, 0
+  br i1 %is_off, label %out, label %merges
+merges:
+  %both = shl i64 %half, 1
+  br label %two
+two:
+  %t = phi i64 [0, %merges], [%t.next, %two.done]
+  %t.mid = add i64 %t, %half
+  %t.next = add i64 %t, %both
+  %t.end = sub i64 %t.next, 1
+  %t.mid.end = sub i64 %t.mid, 1
+  %low.start = getelementptr {entry}, ptr %read, i64 %t
+  %high.start = getelementptr {entry}, ptr %read, i64 %t.mid
+  %low.end = getelementptr {entry}, ptr %read, i64 %t.mid.end
+  %high.end = getelementptr {entry}, ptr %read, i64 %t.end
+  %to.start = getelementptr {entry}, ptr %write, i64 %t
+  %to.end = getelementptr {entry}, ptr %write, i64 %t.end
+  br label %merge
+merge:
+  ; From both ends, half of all each, so that neither goes beyond what there is.
+  %m = phi i64 [0, %two], [%m.next, %merge]
+  %a = phi i64 [0, %two], [%a.next, %merge]
+  %c = phi i64 [0, %two], [%c.next, %merge]
+  %b = sub i64 %m, %a
+  %a.place = getelementptr {entry}, ptr %low.start, i64 %a
+  %b.place = getelementptr {entry}, ptr %high.start, i64 %b
+  %a.own = load {entry}, ptr %a.place
+  %b.own = load {entry}, ptr %b.place
+  %a.first = icmp slt {entry} %a.own, %b.own
+  %first = call {entry} @llvm.smin.{entry}({entry} %a.own, {entry} %b.own)
+  %first.place = getelementptr {entry}, ptr %to.start, i64 %m
+  store {entry} %first, ptr %first.place
+  %a.step = zext i1 %a.first to i64
+  %a.next = add i64 %a, %a.step
+  %d = sub i64 %m, %c
+  %c.back = sub i64 0, %c
+  %d.back = sub i64 0, %d
+  %c.place = getelementptr {entry}, ptr %low.end, i64 %c.back
+  %d.place = getelementptr {entry}, ptr %high.end, i64 %d.back
+  %c.own = load {entry}, ptr %c.place
+  %d.own = load {entry}, ptr %d.place
+  %c.last = icmp sgt {entry} %c.own, %d.own
+  %last = call {entry} @llvm.smax.{entry}({entry} %c.own, {entry} %d.own)
+  %m.back = sub i64 0, %m
+  %last.place = getelementptr {entry}, ptr %to.end, i64 %m.back
+  store {entry} %last, ptr %last.place
+  %c.step = zext i1 %c.last to i64
+  %c.next = add i64 %c, %c.step
+  %m.next = add i64 %m, 1
+  %m.more = icmp ult i64 %m.next, %half
+  br i1 %m.more, label %merge, label %two.done{rolled}
+two.done:
+  %t.more = icmp ult i64 %t.next, %whole
+  br i1 %t.more, label %two, label %level.done{rolled}
+level.done:
+  br label %level
+out:
+  %behind = getelementptr {entry}, ptr %read, i64 %whole
+  store {entry} {nothing}, ptr %behind
+  ret ptr %read
+}}
+
+define internal void @note(ptr %kept, i64 %count, ptr %worst) alwaysinline {{
+  %last = sub i64 %count, 1
+  %place = getelementptr {entry}, ptr %kept, i64 %last
+  %own = load {entry}, ptr %place
+  %high = ashr {entry} %own, {half}
+  %key = trunc {entry} %high to {key}
+  store {key} %key, ptr %worst
+  ret void
+}}
+
+; Those that a sequence begins with, in order.
+define internal void @keep_first(ptr %frame, ptr %kept, ptr %shared, ptr %worst) noinline {{
+entry:
+  %count.place = getelementptr i64, ptr %frame, i64 11
+  %count = load i64, ptr %count.place
+  %found = call ptr @sorted(ptr %frame, ptr %kept, ptr %shared, i64 %count)
+  %is_there = icmp eq ptr %found, %kept
+  br i1 %is_there, label %out, label %copy
+copy:
+  %bytes = mul i64 %count, {bytes}
+  call void @llvm.memcpy.p0.p0.i64(ptr align {bytes} %kept, ptr align {bytes} %found, i64 %bytes, i1 false)
+  br label %out
+out:
+  call void @note(ptr %kept, i64 %count, ptr %worst)
+  ret void
+}}
+
+; As many as before, of these and of those that were put together.
+define internal void @keep_new(ptr %frame, ptr %kept, ptr %shared, ptr %worst, ptr %new) noinline {{
+entry:
+  %count.place = getelementptr i64, ptr %frame, i64 11
+  %count = load i64, ptr %count.place
+  %number = load i64, ptr %new
+  %from = getelementptr {entry}, ptr %kept, i64 %count
+  %found = call ptr @sorted(ptr %frame, ptr %from, ptr %shared, i64 %number)
+  %reach.place = getelementptr i64, ptr %frame, i64 13
+  %reach = load i64, ptr %reach.place
+  %past = sub i64 %reach, %count
+  %made = getelementptr {entry}, ptr %shared, i64 %past
+  br label %merge
+merge:
+  %m = phi i64 [0, %entry], [%m.next, %merge]
+  %a = phi i64 [0, %entry], [%a.next, %merge]
+  %b = sub i64 %m, %a
+  %a.place = getelementptr {entry}, ptr %kept, i64 %a
+  %b.place = getelementptr {entry}, ptr %found, i64 %b
+  %a.own = load {entry}, ptr %a.place
+  %b.own = load {entry}, ptr %b.place
+  %a.first = icmp slt {entry} %a.own, %b.own
+  %first = call {entry} @llvm.smin.{entry}({entry} %a.own, {entry} %b.own)
+  %place = getelementptr {entry}, ptr %made, i64 %m
+  store {entry} %first, ptr %place
+  %a.step = zext i1 %a.first to i64
+  %a.next = add i64 %a, %a.step
+  %m.next = add i64 %m, 1
+  %m.more = icmp ult i64 %m.next, %count
+  br i1 %m.more, label %merge, label %copy{rolled}
+copy:
+  %bytes = mul i64 %count, {bytes}
+  call void @llvm.memcpy.p0.p0.i64(ptr align {bytes} %kept, ptr align {bytes} %made, i64 %bytes, i1 false)
+  call void @note(ptr %kept, i64 %count, ptr %worst)
+  store i64 0, ptr %new
+  ret void
+}}
+"""
+
+
+def _sorting(type_: str, key: str, half: int, entry: str) -> str:
+    low, pad = (_resized(each, "i64", entry) for each in ("%number", "%p"))
+    nothing = (1 << 2 * half - 1) - 1
+    sizes = {"half": half, "bytes": half // 4, "run": _run(type_), "looking": LOOKING}
+    return _SORTING.format(rolled=ROLLED, key=key, entry=entry, low=low, pad=pad, nothing=nothing, **sizes)
+
+
+def _resized(value: str, given: str, wanted: str) -> str:
+    """The instruction that makes an integer, without a sign, one of another type."""
+    bits = int(given[1:]), int(wanted[1:])
+    if bits[0] == bits[1]:
+        return f"or {given} {value}, 0"
+    return f"{'zext' if bits[0] < bits[1] else 'trunc'} {given} {value} to {wanted}"
+
+
+def _loads(*fields: str) -> str:
     """What the frame has."""
-    kinds = {"elements": "ptr", "values": "ptr", "indices": "ptr"}
     lines = []
-    for place, name in enumerate(("elements", "values", "indices", "first", "after", "size", "count")):
+    for place, name in enumerate(fields):
         lines.append(f"  %{name}.place = getelementptr i64, ptr %frame, i64 {place}")
-        lines.append(f"  %{name} = load {kinds.get(name, 'i64')}, ptr %{name}.place")
+        lines.append(f"  %{name} = load {'ptr' if place < _ADDRESSES else 'i64'}, ptr %{name}.place")
     return "\n".join(lines)
+
+
+def _block(type_: str, key: str, lanes: int, by_rows: bool) -> str:
+    """The keys of a block, and which of them come before the last that is kept. The last block of a row begins where
+    it still is a whole one: those that were in the one before are left out."""
+    lines = [
+        f"%b.x = load {_of(type_, lanes)}, ptr %b.place, align 1",
+        f"%b.keys = call {_of(key, lanes)} @key{lanes}({_of(type_, lanes)} %b.x)",
+    ]
+    if lanes == 1 or not by_rows:
+        lines.append(f"%b.worst = load {_of(key, lanes)}, ptr %worsts")
+    else:
+        lines += [
+            f"%b.last = load {key}, ptr %worsts",
+            f"%b.one = insertelement {_of(key, lanes)} poison, {key} %b.last, i64 0",
+            f"%b.worst = shufflevector {_of(key, lanes)} %b.one, {_of(key, lanes)} poison,"
+            f" {_of('i32', lanes)} zeroinitializer",
+        ]
+    lines.append(f"%b.better = icmp slt {_of(key, lanes)} %b.keys, %b.worst")
+    lines.append(f"%b.all = bitcast {_of('i1', lanes)} %b.better to i{lanes}")
+    if by_rows:
+        lines += [
+            "%b.again = sub i64 %b, %b.begin",
+            f"%b.again.short = trunc i64 %b.again to i{lanes}",
+            f"%b.fresh = shl i{lanes} -1, %b.again.short",
+            f"%b.bits = and i{lanes} %b.all, %b.fresh",
+        ]
+    else:
+        lines.append(f"%b.bits = or i{lanes} %b.all, 0")
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _of(kind: str, width: int) -> str:
+    """So many of a type."""
+    return kind if width == 1 else f"<{width} x {kind}>"
+
+
+def _key_type(type_: str) -> str:
+    return "i64" if type_ == "i64" else "i32"
 
 
 def _key(type_: str, width: int, is_unsigned: bool, is_decreasing: bool) -> str:
@@ -172,12 +518,12 @@ def _key(type_: str, width: int, is_unsigned: bool, is_decreasing: bool) -> str:
     one, and all NaN have one beyond infinity."""
 
     def of(kind: str) -> str:
-        return kind if width == 1 else f"<{width} x {kind}>"
+        return _of(kind, width)
 
     def constant(kind: str, value: str) -> str:
         return value if width == 1 else f"<{', '.join([f'{kind} {value}'] * width)}>"
 
-    lines = []
+    key, lines = _key_type(type_), []
     if type_ in ("half", "float"):
         x = "%x"
         if type_ == "half":
@@ -192,10 +538,11 @@ def _key(type_: str, width: int, is_unsigned: bool, is_decreasing: bool) -> str:
             f"%others = and {of('i32')} %sign, {constant('i32', str(0x7FFFFFFF))}",
             f"%order = xor {of('i32')} %bits, %others",
         ]
-    elif type_ == "i32":
-        lines.append(f"%order = xor {of('i32')} %x, {constant('i32', str(-(1 << 31) if is_unsigned else 0))}")
+    elif type_ == key:
+        least = str(-(1 << 8 * bytes_of(key) - 1) if is_unsigned else 0)
+        lines.append(f"%order = xor {of(key)} %x, {constant(key, least)}")
     else:
         lines.append(f"%order = {'z' if is_unsigned else 's'}ext {of(type_)} %x to {of('i32')}")
-    lines.append(f"%key = xor {of('i32')} %order, {constant('i32', '-1' if is_decreasing else '0')}")
-    head = f"define internal {of('i32')} @key{width}({of(type_)} %x) alwaysinline {{"
-    return "\n".join([head, *[f"  {line}" for line in lines], f"  ret {of('i32')} %key", "}"])
+    lines.append(f"%key = xor {of(key)} %order, {constant(key, '-1' if is_decreasing else '0')}")
+    head = f"define internal {of(key)} @key{width}({of(type_)} %x) alwaysinline {{"
+    return "\n".join([head, *[f"  {line}" for line in lines], f"  ret {of(key)} %key", "}"])

@@ -7,14 +7,12 @@ from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 
 _PARALLEL, ROLLED = ", !llvm.loop !0", ", !llvm.loop !3"
-_METADATA = [
-    "!0 = distinct !{!0, !1}",
-    '!1 = !{!"llvm.loop.parallel_accesses", !2}',
-    "!2 = distinct !{}",
-    "!3 = distinct !{!3, !4, !5}",
-    '!4 = !{!"llvm.loop.unroll.disable"}',
-    '!5 = !{!"llvm.loop.vectorize.enable", i1 false}',
-]
+METADATA = """!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.parallel_accesses", !2}
+!2 = distinct !{}
+!3 = distinct !{!3, !4, !5}
+!4 = !{!"llvm.loop.unroll.disable"}
+!5 = !{!"llvm.loop.vectorize.enable", i1 false}"""
 """Says of one loop that what a turn stores, no other one loads, and of others that they are best as they are written,
 which halves the time to compile them."""
 
@@ -238,7 +236,7 @@ class Text:
         defined = [line for each in activations for line in each.definition]
         body = [f"  {line}" if not line.endswith(":") else line for line in [*self.lines, "ret void"]]
         return "\n".join(
-            [*sorted(declared), *defined, "define void @kernel(ptr noalias %frame) {", *body, "}", *_METADATA]
+            [*sorted(declared), *defined, "define void @kernel(ptr noalias %frame) {", *body, "}", METADATA]
         )
 
 
