@@ -16,6 +16,7 @@ from app.codecs.npy import LONGEST_HEADER, OPENING, check_size, read_header, wri
 from app.codecs.structure import PARSED, Unreadable, too_long, twice
 from app.codecs.tensor_files import FileLimits, FileTensor, check_held, cut_short
 from app.contract.tensors import TensorDesc
+from app.contract.validation import abbreviate
 from app.contract.violations import refused
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -117,10 +118,14 @@ class Npz:
         for name, (desc, data) in tensors.items():
             header, called = write_header(name, desc), f"{name}.npy".encode()
             size = len(header) + data.nbytes
+            if len(called) > _MAX16:
+                message = f"{abbreviate(name)} is too long a name for a file in npz; ask for safetensors."
+                raise refused(("Accept",), message, len(called), _MAX16)
             if offset + size + (1 << 16) > _MAX32:
                 raise refused(("Accept",), f"{name} makes the npz file 4 GiB long; ask for safetensors.", size, _MAX32)
             checksum = zlib.crc32(data, zlib.crc32(header))
-            common = (0, _STORED, 0, _DAY, checksum, size, size, len(called), 0)
+            flags = 0 if called.isascii() else _UTF8  # without it readers take bytes for an old PC's
+            common = (flags, _STORED, 0, _DAY, checksum, size, size, len(called), 0)
             pieces += (_LOCAL.pack(b"PK\3\4", 20, *common) + called + header, data)
             central.append(_CENTRAL.pack(b"PK\1\2", 20, 20, *common, 0, 0, 0, 0, offset) + called)
             offset += _LOCAL.size + len(called) + size

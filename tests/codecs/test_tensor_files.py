@@ -496,6 +496,23 @@ class TestHostileArchive:
             Npz().write({"X": (TensorDesc(DataType=DataType.UINT8, Sizes=[1 << 16, 1 << 16]), huge)})
         assert [each.pointer for each in refusal.value.violations] == ["/Accept"]
 
+    def test_names_are_read_as_what_they_are(self) -> None:
+        """By NumPy, which takes those without a mark for an old PC's."""
+        desc = TensorDesc(DataType=DataType.FLOAT32, Sizes=[2, 3])
+        names = ["X", "größe", "日本"]
+        body = b"".join(Npz().write({name: (desc, memoryview(X.tobytes())) for name in names}).pieces)
+        assert list(np.load(io.BytesIO(body))) == names
+        assert list(read(Npz(), body)) == names
+
+    def test_the_longest_name(self) -> None:
+        desc = TensorDesc(DataType=DataType.FLOAT32, Sizes=[2, 3])
+        for most in ("x" * (0xFFFF - 4), "ß" * (0x7FFF - 2)):
+            body = b"".join(Npz().write({most: (desc, memoryview(X.tobytes()))}).pieces)
+            assert list(np.load(io.BytesIO(body))) == [most]
+            with pytest.raises(ContractError, match="too long a name") as refusal:
+                Npz().write({f"{most}xx": (desc, memoryview(X.tobytes()))})
+            assert len(str(refusal.value)) < 400
+
     def test_all_files_together_have_no_more_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nor has what is behind them."""
         monkeypatch.setattr(app.codecs.npz, "_MAX32", 1 << 17)

@@ -21,6 +21,12 @@ def test_what_is_small_is_computed() -> None:
     assert computed("Neg", np.zeros(SMALL)) is not None
 
 
+def test_scatter_is_computed_as_what_it_is_called_since() -> None:
+    """PyTorch's exporter changes sizes by it."""
+    (made,) = computed("Scatter", np.array([2, 3, 4]), np.array([1]), np.array([9]), opset=9) or [None]
+    np.testing.assert_array_equal(made, [2, 9, 4])
+
+
 @pytest.mark.parametrize(
     ("type_", "inputs", "opset"),
     [

@@ -338,6 +338,26 @@ def test_a_convolution_that_each_turn_reads_is_computed_once() -> None:
     assert sum(each["Type"] == "OPERATOR" and each["Desc"]["Type"] == "CONVOLUTION" for each in nodes) == 1
 
 
+def test_nodes_may_be_in_any_order() -> None:
+    """onnxruntime's converter to float16 has its casts behind all nodes that read them."""
+    wanted = import_model(
+        model("m (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(x) c = Add(a, b) y = Exp(c) }"), {}
+    )
+    made = import_model(model("m (float[2] x) => (float[2] y) { y = Exp(c) c = Add(a, b) a = Neg(x) b = Abs(x) }"), {})
+    assert made.graph.document == wanted.graph.document
+    branch = """m (float[2] x) => (float[2] y) { y = If(yes) <then_branch = g () => (float[2] z) {
+        z = Exp(a) a = Neg(b) }, else_branch = h () => (float[2] z) { z = Abs(x) }> b = Abs(x) yes = Not(no) }"""
+    nodes = import_model(model(branch, no=np.array(False)), {}).graph.document["Nodes"]
+    assert [each["Desc"]["Type"].removeprefix("ELEMENT_WISE_") for each in nodes] == ["ABS", "NEGATE", "EXP"]
+
+
+def test_a_branch_may_have_a_name_that_is_made_behind_it() -> None:
+    text = """m (float[2] x) => (float[2] a) { y = If(yes) <then_branch = g () => (float[2] z) {
+        a = Neg(x) z = Abs(a) }, else_branch = h () => (float[2] z) { z = Exp(x) }> a = Sqrt(y) }"""
+    nodes = import_model(model(text, yes=np.array(True)), {}).graph.document["Nodes"]
+    assert [each["Desc"]["Type"].removeprefix("ELEMENT_WISE_") for each in nodes] == ["NEGATE", "ABS", "SQRT"]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -345,6 +365,7 @@ def test_a_convolution_that_each_turn_reads_is_computed_once() -> None:
         ("(float[2] x, int64[1] s) => (float[n] y) { y = Reshape(x, s) }", "shape is not constant"),
         ("(float[2] x) => (float[3] y) { y = Reshape(x, k) }", "cannot become"),
         ("(float[2] x) => (float[n] y) { y = Add(x, nobody) }", r"^nobody \(tensor, opset 0\): no node before"),
+        ("(float[2] x) => (float[2] y) { y = Add(x, z) z = Neg(y) }", r"^z \(tensor, opset 0\): no node before"),
         ("(float[2] x) => (float[n] y) { y = Transpose<perm=[0,0]>(x) }", "perm"),
         ("(bfloat16[2] x) => (bfloat16[2] y) { y = Neg(x) }", r"^x \(input, opset 0\): DirectML has no type"),
     ],

@@ -293,8 +293,21 @@ QUANTIZED = [
 ]
 
 
+SIGNALS = [
+    Case("STFT", [floats(2, 30), np.array(3), floats(8)], {}, (1, 2)),  # without a dimension for parts
+    *(
+        Case("AffineGrid", [floats(sizes[0], rank, rank + 1), np.array(sizes)], {"align_corners": aligned}, (1,), 20)
+        for sizes in ([1, 2, 3, 4], [3, 2, 1, 4], [1, 2, 3, 1, 2], [2, 1, 3, 4, 2])
+        for rank in [len(sizes) - 2]
+        for aligned in (0, 1)
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    "case", [*OLDER, *CHANGED, *WITH_CONSTANTS, *PRODUCTS, *ACTIVATIONS, *EMBEDDED, *QUANTIZED], ids=told
+    "case",
+    [*OLDER, *CHANGED, *WITH_CONSTANTS, *PRODUCTS, *ACTIVATIONS, *EMBEDDED, *QUANTIZED, *SIGNALS],
+    ids=told,
 )
 def test_results_are_those_of_onnxruntime(case: Case) -> None:
     right = case.node.expected()
@@ -428,6 +441,11 @@ REFUSED = [
     (Case("DFT", [SPECTRUM[..., 0]]), "whose last one is neither 1 nor 2"),
     (Case("DFT", [SPECTRUM, np.array(0)], {}, (1,)), "its dft_length is [0]"),
     (Case("DFT", [SPECTRUM, np.array(1 << 40)], {}, (1,)), "weights, more than"),
+    (Case("AffineGrid", [floats(2, 2, 3), np.array([1, 1, 2, 3])], {}, (1,), 20), "do not fit its size [1, 1, 2, 3]"),
+    (Case("AffineGrid", [floats(1, 2, 3), np.array([1, 1, 0, 3])], {}, (1,), 20), "do not fit its size [1, 1, 0, 3]"),
+    (Case("AffineGrid", [floats(1, 2, 3), np.zeros(0, np.int64)], {}, (1,), 20), "do not fit its size []"),
+    (Case("AffineGrid", [floats(1, 1, 2), np.array([1, 1, 3])], {}, (1,), 20), "do not fit its size [1, 1, 3]"),
+    (Case("AffineGrid", [floats(1, 2, 3), np.array([1, 1, 1 << 40, 3])], {}, (1,), 20), "places, more than"),
     (Case("STFT", [SIGNAL, np.array(3), WINDOW], {}, (1,)), "its window is not constant"),
     (Case("STFT", [SIGNAL, np.array(3), WINDOW, np.array(7)], {}, (1, 2, 3)), "its frame_length is 7"),
     (Case("STFT", [SIGNAL, np.array(0), WINDOW], {}, (1, 2)), "its frame_step is [0]"),

@@ -25,12 +25,15 @@ _FOLDED = frozenset(
         "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mod", "Mul",
         "Neg", "NonZero", "Not", "OneHot", "OptionalHasElement", "Or", "Pad", "Pow", "Range", "Reciprocal",
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
-        "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND",
-        "Sigmoid", "Sign", "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile", "TopK",
-        "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
+        "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Scatter", "ScatterElements",
+        "ScatterND", "Sigmoid", "Sign", "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile",
+        "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
     ]
 )  # fmt: skip
 """What sizes are computed by, and nothing that takes long for few elements, as texts and pictures may."""
+
+_RENAMED = {"Scatter": ("ScatterElements", 11)}
+"""Older names, which the reference does not know, of what it does, and since which opset."""
 
 _OF_ANY_SIZE = frozenset(["NonZero", "Unique", "Compress"])
 """Their outputs' sizes follow from values, and are bounded by their inputs'."""
@@ -61,6 +64,11 @@ def _computed(
 
     if not is_foldable(node):
         return None
+    if node.op_type in _RENAMED:
+        older, node = node, onnx.NodeProto()
+        node.CopyFrom(older)
+        node.op_type, since = _RENAMED[older.op_type]
+        opsets = {**opsets, "": since}
     if sum(each.size for each in inputs if each is not None) > SMALL or not defs.has(node.op_type, opsets[""], ""):
         return None
     named = {name: each for name, each in zip(node.input, inputs, strict=True) if each is not None}

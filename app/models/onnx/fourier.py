@@ -60,19 +60,19 @@ def _product(node: Node, rows: View, weights: Array, parts: int) -> View:
     return matmul(node, rows, node.build.constant(matrix))
 
 
-def _signal(node: Node) -> tuple[View, int]:
-    """The first input, and whether its elements have one part or two. Raises Unsupported."""
-    x = node.view(0)
+def _parts(x: View) -> int:
+    """Whether the elements of a signal have one part or two. Raises Unsupported."""
     if len(x.sizes) < 2 or x.sizes[-1] not in (1, 2):
         raise Unsupported(f"its signal has sizes {list(x.sizes)}, whose last one is neither 1 nor 2")
     if x.data_type not in FLOATS:
         raise Unsupported(f"DirectML does not compute it in {x.data_type}")
-    return x, x.sizes[-1]
+    return x.sizes[-1]
 
 
 @maps("DFT")
 def dft(node: Node) -> View:
-    x, parts = _signal(node)
+    x = node.view(0)
+    parts = _parts(x)
     rank = len(x.sizes)
     stated = integers(node, 2, "axis")[0] if node.has(2) else int(node.attribute("axis", -2))
     axis = axis_of(stated, rank)
@@ -102,8 +102,13 @@ def dft(node: Node) -> View:
 
 @maps("STFT")
 def stft(node: Node) -> View:
-    """Frames are read where they are in the signal, and what the window weighs is in the matrix if it is known."""
-    x, parts = _signal(node)
+    """Frames are read where they are in the signal, and what the window weighs is in the matrix if it is known.
+
+    A signal without a dimension for parts is real: so PyTorch exports it, and onnxruntime takes it.
+    """
+    x = node.view(0)
+    x = node.reshaped(x, (*x.sizes, 1)) if len(x.sizes) == 2 else x
+    parts = _parts(x)
     if len(x.sizes) != 3:
         raise Unsupported(f"its signal has {len(x.sizes)} dimensions, not 3")
     batch, size, _ = x.sizes

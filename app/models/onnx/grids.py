@@ -1,17 +1,24 @@
-"""GridSample: elements at the places that a tensor tells, gathered and weighted by how near they are."""
+"""GridSample: elements at the places that a tensor tells, gathered and weighted by how near they are; AffineGrid."""
 
 from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from app.contract.constants import DataType
+from app.memory.arrays import numpy_type
 from app.models.onnx.element_wise import binary, linear
+from app.models.onnx.linear_algebra import matmul
 from app.models.onnx.mapping import Node, Unsupported, maps
 from app.models.onnx.movement import padded, window
 from app.models.onnx.operands import FLOATS, number, operate
-from app.models.onnx.shapes import limited
+from app.models.onnx.shapes import integers, limited
 from app.models.onnx.tensors import View
+
+_MOST_PLACES = 1 << 22
+"""Whose coordinates are made while the graph is built."""
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """As opset 16 calls what later ones have for all numbers of dimensions."""
@@ -152,3 +159,25 @@ def _term(node: Node, lines: View, sizes: Sequence[int], taps: Sequence[_Tap]) -
     if weight is None:
         return found
     return binary(node, "ELEMENT_WISE_MULTIPLY", node.cast(found, DataType.FLOAT32), weight)
+
+
+@maps("AffineGrid")
+def affine_grid(node: Node) -> View:
+    """Places for GridSample, each moved by its batch's matrix. Not by the function that ONNX has for it: that one takes
+    a batch of one for none."""
+    theta, sizes = node.view(0), integers(node, 1, "size")
+    if len(sizes) not in (4, 5) or min(sizes) < 1 or theta.sizes != (sizes[0], len(sizes) - 2, len(sizes) - 1):
+        raise Unsupported(f"its theta has sizes {list(theta.sizes)}, which do not fit its size {sizes}")
+    places = sizes[2:]
+    if prod(places) > _MOST_PLACES:
+        raise Unsupported(f"its size has {prod(places)} places, more than {_MOST_PLACES}")
+    ends = [1.0 if node.attribute("align_corners", 0) else 1 - 1 / each for each in places]
+    # Backwards, since the only one of an aligned dimension is at its end, as onnxruntime has it.
+    steps = [
+        np.linspace(end, -end, each, dtype=numpy_type(theta.data_type))[::-1]
+        for end, each in zip(ends, places, strict=True)
+    ]
+    laid = np.meshgrid(*steps, indexing="ij", copy=False)
+    rows = np.stack([*reversed(laid), np.ones_like(laid[0])], -1).reshape(-1, len(places) + 1)
+    moved = matmul(node, node.build.constant(rows), theta.transposed((0, 2, 1)))
+    return node.reshaped(moved, (sizes[0], *places, len(places)))

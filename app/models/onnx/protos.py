@@ -26,14 +26,28 @@ def operator_of(node: "NodeProto") -> str:
 
 
 def needed(graph: "GraphProto | FunctionProto", outputs: Iterable[str]) -> "list[NodeProto]":
-    """Nodes that lead to `outputs`, in their order."""
-    live = set(outputs)
-    needed: list[NodeProto] = []
-    for node in reversed(graph.node):
-        if not live.isdisjoint(node.output):
-            needed.append(node)
-            live |= read_by(node)
-    return needed[::-1]
+    """Nodes that lead to `outputs`, in their order. What one reads that is made behind it comes before it: converters
+    write such models, though they should not, and onnxruntime takes them."""
+    nodes = list(graph.node)
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    read: dict[int, list[int]] = {}
+    waiting = [makers[name] for name in outputs if name in makers]
+    while waiting:
+        place = waiting.pop()
+        if place not in read:
+            read[place] = sorted({makers[name] for name in read_by(nodes[place]) if name in makers})
+            waiting += read[place]
+    ordered: dict[int, None] = {}
+    entered: set[int] = set()
+    waiting = sorted(read, reverse=True)
+    while waiting:
+        place = waiting.pop()
+        if place in entered:  # all that it reads is there; or it reads this, or what its own graphs call so
+            ordered[place] = None
+        else:
+            entered.add(place)
+            waiting += [place, *reversed(read[place])]
+    return [nodes[place] for place in ordered]
 
 
 def read_by(node: "NodeProto") -> set[str]:
