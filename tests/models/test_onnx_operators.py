@@ -96,6 +96,15 @@ WITH_CONSTANTS = [
     Case("CastLike", [np.array([0, 0.5, np.nan], np.float32), np.array([False])], opset=19),
     Case("CastLike", [np.array([0, 0.5, 3], np.float32), bytes_(1)], opset=19),
     Case("IsInf", [INFINITE], {"detect_negative": 0}),
+    *(
+        Case(type_, [np.array([np.inf, -np.inf, np.nan, -np.nan, 0, 1.7e308, -1.7e308, 5e-324])], attributes)
+        for type_, attributes in (
+            ("IsNaN", {}),
+            ("IsInf", {}),
+            ("IsInf", {"detect_negative": 0}),
+            ("IsInf", {"detect_positive": 0}),
+        )
+    ),
 ]
 
 PRODUCTS = [

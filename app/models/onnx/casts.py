@@ -4,7 +4,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
-from app.models.onnx.element_wise import binary, predicate
+from app.models.onnx.element_wise import binary, predicate, without_sign
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import number, operate, read_as
 from app.models.onnx.tensors import Unsupported, View
@@ -30,9 +30,8 @@ BOOL = 9
 
 def cast_to_bool(node: Node, x: View) -> View:
     """Whether elements are other than 0; NaN is."""
-    if x.data_type is DataType.FLOAT64:  # which nothing compares: all bits but the sign
-        bits = read_as(x, DataType.UINT64)
-        x = binary(node, "ELEMENT_WISE_BIT_SHIFT_LEFT", bits, number(node, 1, DataType.UINT64))
+    if x.data_type is DataType.FLOAT64:
+        x = without_sign(node, x)
     is_zero = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", x, number(node, 0, x.data_type))
     return operate(node, "ELEMENT_WISE_LOGICAL_NOT", {"InputTensor": is_zero})
 

@@ -18,6 +18,7 @@ from app.models.onnx.operands import (
     number,
     one_element,
     operate,
+    read_as,
     require_equal,
     views,
 )
@@ -165,20 +166,38 @@ def _round(node: Node) -> Value:
     return operate(node, "ELEMENT_WISE_ROUND", {"InputTensor": node.view(0)}, attributes)
 
 
+_INFINITE_BITS = {"EITHER": 0xFFE << 52, "POSITIVE": 0x7FF << 52, "NEGATIVE": 0xFFF << 52}
+"""Of float64: all of its exponent and none below, without the sign, with that of positive ones and of negative ones."""
+
+
+def without_sign(node: Node, x: View) -> View:
+    """The bits of float64, which nothing compares, but for the sign: twice what they are."""
+    bits = read_as(x, DataType.UINT64)
+    return binary(node, "ELEMENT_WISE_BIT_SHIFT_LEFT", bits, number(node, 1, DataType.UINT64))
+
+
 @maps("IsNaN")
 def _is_nan(node: Node) -> Value:
     x = node.view(0)
+    if x.data_type is DataType.FLOAT64:
+        infinite = number(node, _INFINITE_BITS["EITHER"], DataType.UINT64)
+        return predicate(node, "ELEMENT_WISE_LOGICAL_GREATER_THAN", without_sign(node, x), infinite)
     outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}
     return operate(node, "ELEMENT_WISE_IS_NAN", {"InputTensor": x}, outputs=outputs)
 
 
 @maps("IsInf")
 def _is_infinity(node: Node) -> Value:
+    """Of float64 by its bits: PyTorch exports torch.isinf as that of x cast to it."""
     x = node.view(0)
     looked_for = (node.attribute("detect_positive", 1), node.attribute("detect_negative", 1))
     mode = _INFINITIES.get(looked_for)
     if mode is None:
         return operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": number(node, 0, DataType.UINT8, x.sizes)})
+    if x.data_type is DataType.FLOAT64:
+        bits = without_sign(node, x) if mode == "EITHER" else read_as(x, DataType.UINT64)
+        infinite = number(node, _INFINITE_BITS[mode], DataType.UINT64)
+        return predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", bits, infinite)
     outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}
     return operate(node, "ELEMENT_WISE_IS_INFINITY", {"InputTensor": x}, {"InfinityMode": mode}, outputs)
 
