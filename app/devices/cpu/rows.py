@@ -1,4 +1,5 @@
-"""Formulas with reductions, on the CPU, stage by stage: as loops over one group after another, or as NumPy's calls.
+"""Formulas with reductions, on the CPU, stage by stage: as loops over one group after another, or over groups side by
+side, or as NumPy's calls.
 
 For these, a group that fits into a block goes through all of them while it is in the cache, and what
 one stage has computed for all elements, such as exponentials, the next ones find there. A longer one is cut into blocks
@@ -91,8 +92,7 @@ class _Way:
     @classmethod
     def of(cls, sizes: Sequence[int], axes: Sequence[int], places: Sequence[int]) -> "_Way | None":
         """That of groups along these `axes`, along which elements have these `places` in their group, unless NumPy's
-        calls are as good. It depends on a group's length first, so that short ones are computed alike wherever they
-        lie."""
+        calls are as good. Short ones are computed alike wherever they lie, so that their bits are the same."""
         others = [axis for axis in range(len(sizes)) if axis not in axes]
         width = math.prod([sizes[axis] for axis in axes])
         is_short, last = width < SHORT, len(sizes) - 1
