@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from array import array
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from llvmlite import binding
 
 from app.contract.constants import DataType
 from app.contract.validation import validate
+from app.devices.cpu import rows
 from app.devices.cpu.device import COMPILED, NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
@@ -537,19 +539,69 @@ def test_what_loops_are_no_good_at_is_left_to_numpy() -> None:
         np.testing.assert_array_equal(made, dispatch(NumpyDevice(helpers, 1), operator, [x]))
 
 
-@pytest.mark.parametrize("kind", ["SOFTMAX", "LOG_SOFTMAX", "HARDMAX"])
-def test_rows_go_through_all_stages_at_once(kind: str) -> None:
-    """Of groups along the innermost dimension no stage is NumPy's."""
-    operator = compiled(descriptor(f"DML_OPERATOR_ACTIVATION_{kind}", {"DataType": "FLOAT32", "Sizes": [512, 64]}))
-    x = np.random.default_rng(2).standard_normal((512, 64), np.float32)
+OVER_AXES: list[tuple[str, dict[str, Any]]] = [
+    *((f"DML_OPERATOR_ACTIVATION_{name}1", {}) for name in ("SOFTMAX", "LOG_SOFTMAX", "HARDMAX")),
+    ("DML_OPERATOR_MEAN_VARIANCE_NORMALIZATION1", {"NormalizeVariance": True}),
+]
+over_axes = pytest.mark.parametrize(("kind", "more"), OVER_AXES)
+
+
+def over(kind: str, more: dict[str, Any], sizes: Sequence[int], axes: Sequence[int], **desc: Any) -> CompiledOperator:
+    tensor = {"DataType": "FLOAT32", "Sizes": [*sizes]}
+    return compiled(
+        {"Type": kind, "InputTensor": tensor | desc, "OutputTensor": tensor | desc, "Axes": [*axes], **more}
+    )
+
+
+@over_axes
+@pytest.mark.parametrize(
+    ("sizes", "axes"),
+    [
+        *(([130, width], [1]) for width in (1, 2, 63, 64, 65)),
+        *(([2, width, 130], [1]) for width in (20, 63, 64, 100)),
+        *(([3, 100, few], [1]) for few in (7, 8, 9)),
+        *(([2, 20, lanes], [1]) for lanes in (1, 63, 64, 65)),
+        *(([3, width, 9], [1]) for width in (199, 200, 201)),
+        ([70, 2, 3, 5], [3, 1]),
+        ([5, 70, 3, 4], [0, 2, 3]),
+        ([5, 7], [0, 1]),
+    ],
+)
+def test_groups_go_through_all_stages_at_once(
+    kind: str, more: dict[str, Any], sizes: list[int], axes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of groups along one dimension no stage is NumPy's, and of short ones none, however they lie."""
+    monkeypatch.setattr(rows, "LONGEST", 200)
+    operator = over(kind, more, sizes, axes)
+    x = np.random.default_rng(2).standard_normal(sizes, np.float32)
     with (
-        ThreadPoolExecutor(1) as helpers,
+        ThreadPoolExecutor(2) as helpers,
         mock.patch.object(RowCall, "__call__", autospec=True, side_effect=RowCall.__call__) as call,
     ):
-        actual = dispatch(NumpyDevice(helpers, 1, COMPILER), operator, [x.reshape(-1)])
+        actual = dispatch(NumpyDevice(helpers, 2, COMPILER, 1), operator, [x.reshape(-1)])
         expected = dispatch(NumpyDevice(helpers, 1), operator, [x.reshape(-1)])
     assert call.call_count
-    np.testing.assert_allclose(actual, expected, 1e-6)
+    np.testing.assert_allclose(actual, expected, 1e-6, 1e-6)
+
+
+@over_axes
+@pytest.mark.parametrize("width", [5, 20, 63])
+def test_a_short_groups_bits_are_the_same_wherever_it_lies(kind: str, more: dict[str, Any], width: int) -> None:
+    """How many others there are, how they are apart, and how many threads share them, says nothing of them."""
+    x = (np.random.default_rng(3).standard_normal((300, width)) * 5).astype(np.float32)
+    x[7, 3], x[9, 2] = np.nan, np.inf
+    with ThreadPoolExecutor(3) as helpers:
+        one, many = (NumpyDevice(helpers, threads, COMPILER, 1) for threads in (1, 3))
+        expected = dispatch(many, over(kind, more, x.shape, [1]), [x.reshape(-1)]).view(np.uint32).reshape(x.shape)
+        for count in (1, 17, 64, 131):
+            own = x[:count]
+            turned = own.T.copy().reshape(-1)
+            for made in (
+                dispatch(one, over(kind, more, own.shape, [1]), [own.reshape(-1)]).reshape(own.shape),
+                dispatch(many, over(kind, more, own.T.shape, [0]), [turned]).reshape(own.T.shape).T,
+                dispatch(one, over(kind, more, own.shape, [1], Strides=[1, count]), [turned]).reshape(own.T.shape).T,
+            ):
+                np.testing.assert_array_equal(made.view(np.uint32), expected[:count])
 
 
 @pytest.mark.parametrize("most", [7, 1 << 20])
@@ -557,13 +609,13 @@ def test_the_first_of_the_largest_is_found_piece_by_piece(most: int, monkeypatch
     """In each piece 32 bits say where; a NaN is the largest."""
     monkeypatch.setattr(nests, "_NOWHERE_NEAR", most)
     rng = np.random.default_rng(8)
-    x = rng.integers(0, 9, (300, 45)).astype(np.float32)
-    x[::3][rng.random((100, 45)) < 0.02] = np.nan
+    x = rng.integers(0, 9, (300, 75)).astype(np.float32)
+    x[::3][rng.random((100, 75)) < 0.02] = np.nan
     x[1] = -np.inf
-    operator = compiled(descriptor("DML_OPERATOR_ACTIVATION_HARDMAX", {"DataType": "FLOAT32", "Sizes": [300, 45]}))
+    operator = compiled(descriptor("DML_OPERATOR_ACTIVATION_HARDMAX", {"DataType": "FLOAT32", "Sizes": [300, 75]}))
     with ThreadPoolExecutor(1) as helpers:
         made = dispatch(NumpyDevice(helpers, 1, COMPILER), operator, [x.reshape(-1)])
-    np.testing.assert_array_equal(made.reshape(x.shape), np.arange(45) == x.argmax(1, keepdims=True))
+    np.testing.assert_array_equal(made.reshape(x.shape), np.arange(75) == x.argmax(1, keepdims=True))
 
 
 def test_kernels_are_compiled_once_and_kept() -> None:

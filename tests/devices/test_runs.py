@@ -109,6 +109,32 @@ def test_python_is_in_none_of_the_steps(device: NumpyDevice, monkeypatch: pytest
     np.testing.assert_allclose(computed(kernel, of, x), expected(x), 1e-4, 1e-7)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "axes", "others"),
+    [
+        ((3, 7, 9, 150), [1], [2, 1]),
+        ((3, 7, 150, 9), [0, 3], [3]),
+        ((150, 7, 33, 20), [3], [1]),
+        ((1, 1, 100, 150), [2], [3]),
+        ((2, 9, 1, 30), [0, 1], [1]),
+    ],
+)
+def test_groups_side_by_side_are_calls_too(
+    device: NumpyDevice, sizes: tuple[int, ...], axes: list[int], others: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they lie, in pieces that have some left over."""
+    monkeypatch.setattr(NumpyRowKernel, "dispatch", by_itself)
+    desc = tensor(sizes=sizes)
+    nodes = [node("ACTIVATION_SOFTMAX1", InputTensor=desc, Axes=each) for each in (axes, others)]
+    of = made(device, graph(nodes, [into(0, 0)], [out(1)], [between(0, 1)]), {})
+    x = RANDOM.standard_normal(sizes, np.float32)
+    y = x.astype(np.float64)
+    for each in (axes, others):
+        exponentials = np.exp(y - y.max(tuple(each), keepdims=True))
+        y = exponentials / exponentials.sum(tuple(each), keepdims=True)
+    np.testing.assert_allclose(computed(device.prepare(of), of, x), y, 1e-6, 1e-9)
+
+
 @pytest.mark.parametrize(("channels", "filters", "groups"), [(16, 40, 1), (24, 24, 24), (5, 1, 1)])
 def test_convolutions_are_calls_too(
     device: NumpyDevice, channels: int, filters: int, groups: int, monkeypatch: pytest.MonkeyPatch

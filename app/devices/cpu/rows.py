@@ -1,4 +1,5 @@
-"""Formulas with reductions, on the CPU, stage by stage: as loops over one group after another, or as NumPy's calls.
+"""Formulas with reductions, on the CPU, stage by stage: as loops over one group after another, or over groups side by
+side, or as NumPy's calls.
 
 For these, a group that fits into a block goes through all of them while it is in the cache, and what
 one stage has computed for all elements, such as exponentials, the next ones find there. A longer one is cut into blocks
@@ -16,6 +17,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cpu.calls import Calls, Of, Pointer, call_of_nest, part_of, pieces
 from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowCall, RowLoops, layout_of
+from app.devices.cpu.llvm.lanes import LANES
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
@@ -33,6 +35,19 @@ from app.programs.walks import collapse
 
 Slices = tuple[slice, ...]
 
+SHORT = 1 << 6
+"""Groups of fewer elements are computed side by side, however they lie: a vector of one group's is mostly its ends, and
+the sum of what is in it."""
+
+LONGEST = 1 << 14
+"""Elements of a group up to which lanes have memory for all of theirs: 8 MiB for a thread, of a softmax."""
+
+APART = 3
+"""How many times as much it takes to copy what is apart, to compute it and to copy it back."""
+
+FEW = 8
+"""Fewer neighbours are no lanes of long groups: each has vectors of its own, of elements that are apart."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Rows:
@@ -49,13 +64,13 @@ class _Rows:
 
     @classmethod
     def of(
-        cls, ask: Ask, made: Map, inputs: Sequence[str], loops: LoopCode | None, *, keep: bool, together: bool
+        cls, ask: Ask, made: Map, inputs: Sequence[str], loops: LoopCode | None, *, keep: bool, way: "_Way | None"
     ) -> "_Rows":
-        """With `keep`, stages keep elements for later ones; `together`, they are one loop if they can be."""
+        """With `keep`, stages keep elements for later ones. They are one loop if there is a `way` for it."""
         positioned = any(isinstance(node, Position) for node in parts(made.expression))
-        if loops and together:
+        if loops and way:
             try:
-                return cls(RowLoops(ask, made.expression, inputs, made.stored, loops), (), (), positioned)
+                return cls(RowLoops(ask, made.expression, inputs, made.stored, loops, way.along), (), (), positioned)
             except LookupError:
                 pass
 
@@ -65,6 +80,35 @@ class _Rows:
         cut = FormulaStages[Routine](inputs, keep, lowered)
         final = cut.whole(made.expression, made.stored)
         return cls(None, cut.stages, [*(stage.program for stage in cut.stages), final], positioned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How loops take groups: their dimensions in this `order`, as `RowLoops` says."""
+
+    order: tuple[int, ...]
+    along: int | None
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], axes: Sequence[int], places: Sequence[int]) -> "_Way | None":
+        """That of groups along these `axes`, along which elements have these `places` in their group, unless NumPy's
+        calls are as good. Short ones are computed alike wherever they lie, so that their bits are the same."""
+        others = [axis for axis in range(len(sizes)) if axis not in axes]
+        width = math.prod([sizes[axis] for axis in axes])
+        is_short, last = width < SHORT, len(sizes) - 1
+
+        def price(axis: int) -> float:
+            """What an element costs: it shares lanes with those that nobody looks at, and is reached sooner if those
+            beside it lie next to it."""
+            return -(-sizes[axis] // LANES) * LANES / sizes[axis] * (1 if axis == last else APART)
+
+        # Of long ones what is apart would be read from far away for each element.
+        beside = [axis for axis in others if is_short or (axis == last and sizes[axis] >= FEW and width <= LONGEST)]
+        if not beside and not is_short:
+            return cls((*others, *axes), None) if len(axes) == 1 else None
+        lane = [min(beside, key=price)] if beside else []
+        outer = [axis for axis in others if axis not in lane]
+        return cls((*outer, *lane, *sorted(axes, key=lambda axis: -places[axis])), len(axes))
 
 
 class NumpyRowKernel:
@@ -85,19 +129,23 @@ class NumpyRowKernel:
         self._sizes, strides = collapse(sizes, [places, groups, *compiled.layouts(output)])
         self._places, groups, *steps = strides
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
+        width = math.prod([self._sizes[axis] for axis in self._axes])
+        self._long = width > BLOCK_ELEMENTS
+        way = None if self._long or loops is None else _Way.of(self._sizes, self._axes, self._places)
+        if way:
+            self._sizes, self._places, *steps = (
+                [each[axis] for axis in way.order] for each in (self._sizes, self._places, *steps)
+            )
+            self._axes = tuple(range(len(self._sizes) - len(self._axes), len(self._sizes)))
         types = [numpy_type(data_type) for data_type in compiled.element_types(output)]
         self._views = [
             (dtype, [each * dtype.itemsize for each in step]) for dtype, step in zip(types, steps, strict=True)
         ]
-        width = math.prod([self._sizes[axis] for axis in self._axes])
-        self._long = width > BLOCK_ELEMENTS
-        # Loops take group after group through all stages, if groups lie along the innermost dimension.
-        together = not self._long and self._axes == (len(self._sizes) - 1,)
         names, numbers = list(compiled.program.inputs), compiled.numbers
         rows = structures.find(
-            (made, loops is not None, self._long, together),
+            (made, loops is not None, self._long, way and (way.along,)),
             numbers,
-            lambda questions: _Rows.of(questions.ask, made, names, loops, keep=not self._long, together=together),
+            lambda questions: _Rows.of(questions.ask, made, names, loops, keep=not self._long, way=way),
         )
         self._rows = rows
         self._loops = rows.loops
@@ -158,15 +206,17 @@ class NumpyRowKernel:
         loops = self._loops
         if not loops or not self._call:
             return None
-        most = -(-self._elements // pieces(loops.work * self._elements, self._threads.most))
+        inner = self._sizes[len(self._sizes) - len(self._axes) :]
+        outer, width = self._sizes[: len(self._sizes) - len(inner)], math.prod(inner)
+        most = -(-self._elements // pieces(loops.work * self._elements, self._threads.most)) // width
         bytes_of_steps = [step for _, step in self._views]
         code = loops.codes_for(self._sizes, bytes_of_steps, [dtype.itemsize for dtype, _ in self._views]).plain
         used = loops.used(bytes_of_steps)
-        kept = [self._sizes[-1] * each for each in loops.kept]
+        kept = [width * each for each in loops.kept]
         made, own = [], 0
-        for index in blocks([*self._sizes[:-1], 1], max(most // self._sizes[-1], 1)):
-            part = part_of(index, self._sizes)[:-1]
-            sizes = [*map(len, part), self._sizes[-1]]
+        for index in blocks([*outer, 1], max(most, loops.at_once)):
+            part = part_of(index, [*outer, 1])[:-1]
+            sizes = [*map(len, part), *inner]
             starts = [sum(along.start * step for along, step in zip(part, steps, strict=False)) for steps in used]
             addresses = array("q", [0] * len(kept))
             end = addresses + self._loop_arguments

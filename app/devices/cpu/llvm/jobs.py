@@ -54,9 +54,10 @@ def is_cut(sizes: Sequence[int], work: int) -> bool:
 class Cut:
     """How an array of `sizes` is cut into blocks: along `axis`, `step` at a time, and one by one along those before."""
 
-    def __init__(self, sizes: Sequence[int], work: int, threads: int) -> None:
+    def __init__(self, sizes: Sequence[int], work: int, threads: int, at_once: int = 1) -> None:
         """`work` is that of one element, in bytes and instructions. Sizes of dimensions that are never cut are left
-        out, and `work` is then that of all elements along these."""
+        out, and `work` is then that of all elements along these. Along the last dimension so many elements are
+        computed `at_once`: a block has a multiple of these."""
         elements = math.prod(sizes)
         total = elements * work
         helped = max(min(threads, total // WORTH_A_THREAD), 1)
@@ -68,6 +69,8 @@ class Cut:
         step = max(most // math.prod(sizes[axis + 1 :]), 1)
         if len(sizes) == 1 and ALIGNED < step < sizes[0]:
             step -= step % ALIGNED
+        if axis == len(sizes) - 1:
+            step = -(-step // at_once) * at_once
         self.step = min(step, sizes[axis])
         self.counts = [*sizes[:axis], -(-sizes[axis] // self.step)]
         self.size = sizes[axis]

@@ -16,6 +16,7 @@ from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.calling import UNREAD
 from app.devices.cpu.llvm.compiler import Compiler, Function
 from app.devices.cpu.llvm.jobs import Cut, Job, is_cut
+from app.devices.cpu.llvm.lanes import LANES, lanes
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, ROWS_FOR_HALF
 from app.devices.cpu.llvm.math.shares import in_shares
@@ -165,6 +166,9 @@ class _Way:
 class _Loops:
     """What the loops of one formula need besides their arrays, and what they take. It knows no sizes and no numbers."""
 
+    innermost = -1
+    """The dimension along which vectors are."""
+
     def __init__(
         self,
         elements: Sequence[Element],
@@ -213,7 +217,7 @@ class _Loops:
 
     def _way(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int], other: _Way | None) -> _Way:
         dimensions, items, used = len(strides[-1]), self.used(item_sizes), self.used(strides)
-        layout = layout_of(used, items)
+        layout = layout_of(used, items, self.innermost)
         if other and (other.layout, len(other.strides[-1])) == (layout, dimensions):
             codes, brief = other.codes, other.brief
         else:
@@ -344,9 +348,18 @@ class LoopCall:
 
 
 class RowLoops(_Loops):
-    """The same of a formula with reductions, for groups along the innermost dimension."""
+    """The same of a formula with reductions, for groups along the innermost dimension, one after the other; or, given
+    how many of the last dimensions groups are `along`, side by side along the one before these (`lanes.py`)."""
 
-    def __init__(self, ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType, code: LoopCode) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        expression: Value,
+        inputs: Sequence[str],
+        stored: DataType,
+        code: LoopCode,
+        along: int | None = None,
+    ) -> None:
         elements: list[Element] = []
         expansions = ROWS_FOR_HALF if stored is DataType.FLOAT16 else EXPANSIONS
 
@@ -361,12 +374,29 @@ class RowLoops(_Loops):
         read = {name for element in elements for name in element.inputs}
         stages = [stage if stage.elements in read else replace(stage, elements=None) for stage in cut.stages]
         self.kept = [stage.dtype.itemsize for stage in stages if stage.elements]
-        """Bytes of what is kept of an element between stages."""
+        """Bytes of what is kept of an element between stages, of all groups that are taken at a time."""
+        self.along = 1 if along is None else along
+        self.at_once = 1 if along is None else LANES
+        """Groups that are taken at a time."""
+        self._takes_lanes = along is not None
+        if along is None:
+            super().__init__(elements, inputs, code, lambda read, *form: nests.rows(stages, final, read, *form))
+            return
+        self.innermost = -1 - along
+        types = {name: type_ for element in elements for name, type_ in element.inputs.items()}
+        copied = [bytes_of(types[name]) for name in inputs if name in read]
+        self.kept = [LANES * each for each in [*copied, *self.kept]]
         super().__init__(
             elements,
             inputs,
             code,
-            lambda read, *form: nests.rows(stages, final, read, *form),
+            lambda read, dimensions, layout, streams: lanes(stages, final, read, dimensions, along, layout),
+        )
+
+    def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
+        """Lanes never go past the cache."""
+        return (
+            self.way(strides, item_sizes).codes if self._takes_lanes else super().codes_for(sizes, strides, item_sizes)
         )
 
 
@@ -383,10 +413,10 @@ class RowCall:
         team: Team,
     ) -> None:
         """As for `LoopCall`."""
-        if len(sizes) == 1:  # a block is some groups: its length is along a dimension before the innermost one
+        if len(sizes) == loops.along:  # a block is some groups: its length is along a dimension before theirs
             sizes, strides = [1, *sizes], [[0, *steps] for steps in strides]
-        *outer, width = sizes
-        cut = Cut(outer, loops.work * width, team.most)
+        outer, width = sizes[: len(sizes) - loops.along], math.prod(sizes[len(sizes) - loops.along :])
+        cut = Cut(outer, loops.work * width, team.most, loops.at_once)
         inner = [steps[cut.axis :] for steps in strides]
         self.codes = loops.codes_for(sizes, inner, item_sizes)
         frame, places = start_of_frame(sizes[cut.axis :], loops.used(inner))
@@ -433,11 +463,11 @@ def start_of_frame(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tu
     return array("q", numbers), [*range(dimensions, len(numbers), dimensions + 1)]
 
 
-def layout_of(strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Accesses:
-    """How arrays go along the innermost dimension."""
+def layout_of(strides: Sequence[Sequence[int]], item_sizes: Sequence[int], axis: int = -1) -> Accesses:
+    """How arrays go along a dimension."""
     return tuple(
         [
-            "packed" if each[-1] == size else "same" if each[-1] == 0 else "strided"
+            "packed" if each[axis] == size else "same" if each[axis] == 0 else "strided"
             for each, size in zip(strides, item_sizes, strict=True)
         ]
     )

@@ -25,7 +25,7 @@ Into its first cache some would fetch only by holding up what is loaded: ADD tak
 
 GROUP = ", !llvm.access.group !4"
 PARALLEL, ACCUMULATING, SIDE_BY_SIDE = ", !llvm.loop !0", ", !llvm.loop !1", ", !llvm.loop !7"
-GUESSING = ", !llvm.loop !9"
+GUESSING, LANEWISE = ", !llvm.loop !9", ", !llvm.loop !10"
 _METADATA = [
     "!0 = distinct !{!0, !2, !6}",
     "!1 = distinct !{!1, !2, !3}",
@@ -36,6 +36,7 @@ _METADATA = [
     "!7 = distinct !{!7, !2, !3, !8}",
     '!8 = !{!"llvm.loop.interleave.count", i32 2}',
     f"!9 = distinct !{{!9, !2, !3{FOUR_VECTORS}}}",
+    "!10 = distinct !{!10, !2, !3, !8}",
     '!6 = !{!"llvm.loop.interleave.count", i32 %d}',
 ]
 """Says of loops that what one iteration stores, no other one loads, and that they take some vectors side by side, since
@@ -68,11 +69,18 @@ class Nest:
     """Writes the instructions of a module's `kernel`, which calls `elements`, the last of which is the output's."""
 
     def __init__(
-        self, elements: Sequence[Element], inputs: Sequence[str], dimensions: int, layout: Sequence[Access]
+        self,
+        elements: Sequence[Element],
+        inputs: Sequence[str],
+        dimensions: int,
+        layout: Sequence[Access],
+        inner: int = 1,
     ) -> None:
+        """The `layout` is that along the first of so many `inner` dimensions, around which the loops are written."""
         types = {name: kind for element in elements for name, kind in element.inputs.items()}
         types[OUTPUT] = elements[-1].output
         self._elements = elements
+        self._inner = inner
         self.is_long = sum(element.instructions for element in elements) > LONG
         self._is_wide = _is_wide(elements)
         self.attributes: dict[str, list[str]] = {}
@@ -89,7 +97,7 @@ class Nest:
         for name, step in zip([*inputs, OUTPUT], layout, strict=True):
             base = self._address()
             self._strides[name] = [self._number() for _ in range(dimensions)]
-            self._places[name] = Place(types[name], step, base, self._strides[name][-1])
+            self._places[name] = Place(types[name], step, base, self._strides[name][-inner])
 
     def scratch(self, type_: str) -> Place:
         """The frame has the address of memory for a group of elements."""
@@ -110,9 +118,41 @@ class Nest:
             self.attributes[element.name] = [f"{type_} {self._from_frame(type_)}" for type_ in types]
 
     def around(self, write: Callable[[str, dict[str, Place]], None]) -> None:
-        """Loops over the outer dimensions; `write` writes what happens along the innermost one, given its size, and
-        where the arrays are there."""
+        """Loops over the outer dimensions; `write` writes what happens along the first of the inner ones, given its
+        size, and where the arrays are there."""
         self._around(0, self._places, write)
+
+    def inside(
+        self, count: int, places: dict[str, Place], write: Callable[[str, dict[str, Place]], None], index: str = "0"
+    ) -> None:
+        """Loops over the last `count` dimensions, which may be none; `write` writes what happens there, given how many
+        elements of these were before, and where the arrays are."""
+        if count == 0:
+            write(index, places)
+            return
+
+        def body(each: str, accumulated: Sequence[str]) -> Sequence[str]:
+            before = each if index == "0" else self.emit(f"add i64 {self.emit(f'mul i64 {index}, {size}')}, {each}")
+            inner = {
+                name: replace(place, base=self._moved(place.base, each, self._strides[name][-count]))
+                for name, place in places.items()
+            }
+            self.inside(count - 1, inner, write, before)
+            return ()
+
+        size = self._sizes[-count]
+        self.loop(size, body)
+
+    def size_of_last(self, count: int) -> str:
+        """How many elements the last dimensions have together."""
+        size = "1"
+        for each in self._sizes[len(self._sizes) - count :]:
+            size = self.emit(f"mul i64 {size}, {each}")
+        return size
+
+    def type_of(self, name: str) -> str:
+        """LLVM's, of an array's elements."""
+        return self._places[name].type
 
     def module(self, *, streams: bool = False) -> str:
         """All of it."""
@@ -267,7 +307,7 @@ class Nest:
         return self._moved(place.base, index, place.stride)
 
     def _around(self, dimension: int, places: dict[str, Place], write: Callable[[str, dict[str, Place]], None]) -> None:
-        if dimension == len(self._sizes) - 1:
+        if dimension == len(self._sizes) - self._inner:
             write(self._sizes[dimension], places)
             return
 

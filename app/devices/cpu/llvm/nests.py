@@ -26,7 +26,7 @@ from app.devices.cpu.llvm.types import bytes_of, literal
 from app.formula.stages import POSITION, SUMS, FormulaStage
 from app.formula.values import FLOAT64
 
-__all__ = ["GUESSED", "OUTPUT", "PIECE", "Access", "elements", "rows"]
+__all__ = ["GUESSED", "NOWHERE", "OUTPUT", "PAIRED", "PIECE", "Access", "elements", "is_count", "rows", "together"]
 
 WHOLE = 1 << 7
 """Elements of which long formulas are computed a multiple: as many as LLVM takes at a time, at most."""
@@ -40,7 +40,7 @@ GUESSED = 1 << 7
 PAIRED = 1 << 5
 """Of pairs there are a multiple of this: as many as are added at a time. What is left is added one by one."""
 
-_NOWHERE, _NOWHERE_NEAR = (1 << 63) - 1, (1 << 31) - 1
+NOWHERE, _NOWHERE_NEAR = (1 << 63) - 1, (1 << 31) - 1
 """After all positions, and after those among so many elements."""
 
 
@@ -105,11 +105,11 @@ def rows(
     def group(row: "_Row") -> None:
         row.places |= kept
         known: dict[str, str] = {}
-        for together in _together(stages):
-            if together[0].reduction in SUMS:
-                known |= row.added(together, known)
+        for step in together(stages):
+            if step[0].reduction in SUMS:
+                known |= row.added(step, known)
             else:
-                known[together[0].result] = row.reduced(together[0], known)
+                known[step[0].result] = row.reduced(step[0], known)
         if made:
             row.streamed(final, {}, known, made, (), lambda: row.each({OUTPUT: final}, known))
         else:
@@ -119,7 +119,7 @@ def rows(
     return nest.module(streams=streams)
 
 
-def _together(stages: Sequence[FormulaStage[Element]]) -> list[list[FormulaStage[Element]]]:
+def together(stages: Sequence[FormulaStage[Element]]) -> list[list[FormulaStage[Element]]]:
     """In their order, but sums of which none needs another one's results are made by one loop."""
     groups: list[list[FormulaStage[Element]]] = []
     for stage in stages:
@@ -132,7 +132,7 @@ def _together(stages: Sequence[FormulaStage[Element]]) -> list[list[FormulaStage
     return groups
 
 
-def _is_count(element: Element) -> bool:
+def is_count(element: Element) -> bool:
     """Whether its values are conditions, as 0 and 1, so that their sum counts."""
     return any("= uitofp i1 " in line for line in element.body[-2:-1])
 
@@ -324,7 +324,7 @@ class _Row:
         """The names of the group's sums."""
         nest = self._nest
         held = [self._held(stage.program, known) for stage in stages]
-        counts = [_is_count(stage.program) for stage in stages]
+        counts = [is_count(stage.program) for stage in stages]
         starts = [("i32", "0") if is_count else ("double", literal(FLOAT64, 0)) for is_count in counts]
 
         def values(index: str) -> list[str]:
@@ -425,10 +425,10 @@ class _Row:
             (near,) = nest.loop(size, body, [("i32", str(_NOWHERE_NEAR))], ACCUMULATING)
             none = nest.emit(f"icmp eq i32 {near}, {_NOWHERE_NEAR}")
             position = self._position(nest.emit(f"add i64 {start}, {nest.emit(f'zext i32 {near} to i64')}"))
-            found = nest.emit(f"select i1 {none}, i64 {_NOWHERE}, i64 {position}")
+            found = nest.emit(f"select i1 {none}, i64 {NOWHERE}, i64 {position}")
             return (nest.call("smin.i64", "i64", before[0], found),)
 
-        return nest.loop(pieces, piece, [("i64", str(_NOWHERE))])[0]
+        return nest.loop(pieces, piece, [("i64", str(NOWHERE))])[0]
 
     def _held(self, element: Element, known: Mapping[str, str]) -> dict[str, str]:
         """The inputs of `element` that are one for all, loaded before the loop."""
