@@ -131,6 +131,10 @@ class InTurn:
     def runs_inline(self) -> bool:
         return all(kernel.runs_inline for kernel in self.kernels)
 
+    @property
+    def own_bytes(self) -> int:
+        return max(own_bytes(kernel) for kernel in self.kernels)
+
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:

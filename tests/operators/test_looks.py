@@ -4,12 +4,15 @@ import itertools
 import math
 import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.device import Cancelled, Kernel, own_bytes
 from app.memory.arrays import Array
 from app.operators import arrays
@@ -205,6 +208,17 @@ def test_what_calls_take_is_told(kind: str) -> None:
     kernel = DEVICE.prepare(operator)
     assert 0 < taken(kernel, operator) < own_bytes(kernel) + FIXED
     assert own_bytes(kernel) < 1 << 28
+
+
+def test_what_lanes_take_is_told() -> None:
+    """Those of each thread have all elements of their groups, twice."""
+    x = desc_of(ones(1, 4096, 256))
+    operator = compiled({"Type": "ACTIVATION_SOFTMAX1", "Axes": [1], "InputTensor": x})
+    with ThreadPoolExecutor(2) as helpers:
+        kernel = NumpyDevice(helpers, 2, Compiler()).prepare(operator)
+        taken(kernel, operator)  # which compiles
+        assert 0.9 * own_bytes(kernel) < taken(kernel, operator) < own_bytes(kernel) + (1 << 18)
+    assert own_bytes(kernel) == 2 * 64 * 4096 * 8
 
 
 LONG_ROW = 1 << 22

@@ -176,6 +176,11 @@ class NumpyRowKernel:
             return False
         return self._form in self._rows.compiled or not any(isinstance(each, Loop) for each in routines)
 
+    @property
+    def own_bytes(self) -> int:
+        """What lanes take for all of their elements; NumPy's calls have blocks of a few MiB."""
+        return self._call.scratch_bytes if self._call else 0
+
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:

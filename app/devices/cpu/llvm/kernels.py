@@ -426,7 +426,8 @@ class RowCall:
         self._job = Job(team, cut, frame, places, loops.used(strides), scratch)
         self._reads = loops.reads
         self._bounds = array("q", [*loops.places(self._job.places), *reaches(sizes, strides, item_sizes)])
-        *starts, self._scratch_bytes = accumulate((self._job.threads * each for each in own), initial=0)
+        *starts, self.scratch_bytes = accumulate((self._job.threads * each for each in own), initial=0)
+        """Of memory, that all threads take."""
         self._scratch = list(zip(self._job.scratch, starts, strict=True))
 
     @property
@@ -439,7 +440,7 @@ class RowCall:
         buffer that ends too early."""
         numbers = self._job.copy()
         if self._scratch:
-            _held, start = aligned(self._scratch_bytes)
+            _held, start = aligned(self.scratch_bytes)
             for place, offset in self._scratch:
                 numbers[place] = start + offset
         code = self.codes.choose(inputs, self._reads, output)
