@@ -117,22 +117,26 @@ def test_python_is_in_none_of_the_steps(device: NumpyDevice, monkeypatch: pytest
         ((150, 7, 33, 20), [3], [1]),
         ((1, 1, 100, 150), [2], [3]),
         ((2, 9, 1, 30), [0, 1], [1]),
+        ((1, 1, 5, 10), [2, 3], [3]),  # one group
+        ((1, 1, 5, 60), [2, 3], [3]),
     ],
 )
 def test_groups_side_by_side_are_calls_too(
-    device: NumpyDevice, sizes: tuple[int, ...], axes: list[int], others: list[int], monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[int, ...], axes: list[int], others: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However they lie, in pieces that have some left over."""
     monkeypatch.setattr(NumpyRowKernel, "dispatch", by_itself)
     desc = tensor(sizes=sizes)
     nodes = [node("ACTIVATION_SOFTMAX1", InputTensor=desc, Axes=each) for each in (axes, others)]
-    of = made(device, graph(nodes, [into(0, 0)], [out(1)], [between(0, 1)]), {})
     x = RANDOM.standard_normal(sizes, np.float32)
     y = x.astype(np.float64)
     for each in (axes, others):
         exponentials = np.exp(y - y.max(tuple(each), keepdims=True))
         y = exponentials / exponentials.sum(tuple(each), keepdims=True)
-    np.testing.assert_allclose(computed(device.prepare(of), of, x), y, 1e-6, 1e-9)
+    with ThreadPoolExecutor(4) as helpers:
+        device = NumpyDevice(helpers, 3, Compiler(), 1)
+        of = made(device, graph(nodes, [into(0, 0)], [out(1)], [between(0, 1)]), {})
+        np.testing.assert_allclose(computed(device.prepare(of), of, x), y, 1e-6, 1e-9)
 
 
 @pytest.mark.parametrize(("channels", "filters", "groups"), [(16, 40, 1), (24, 24, 24), (5, 1, 1)])

@@ -136,6 +136,9 @@ class NumpyRowKernel:
             self._sizes, self._places, *steps = (
                 [each[axis] for axis in way.order] for each in (self._sizes, self._places, *steps)
             )
+            if len(self._axes) == len(self._sizes):  # one group: loops go over those along a dimension of their own
+                self._sizes, self._places = [1, *self._sizes], [0, *self._places]
+                steps = [[0, *step] for step in steps]
             self._axes = tuple(range(len(self._sizes) - len(self._axes), len(self._sizes)))
         types = [numpy_type(data_type) for data_type in compiled.element_types(output)]
         self._views = [

@@ -413,8 +413,6 @@ class RowCall:
         team: Team,
     ) -> None:
         """As for `LoopCall`."""
-        if len(sizes) == loops.along:  # a block is some groups: its length is along a dimension before theirs
-            sizes, strides = [1, *sizes], [[0, *steps] for steps in strides]
         outer, width = sizes[: len(sizes) - loops.along], math.prod(sizes[len(sizes) - loops.along :])
         cut = Cut(outer, loops.work * width, team.most, loops.at_once)
         inner = [steps[cut.axis :] for steps in strides]
