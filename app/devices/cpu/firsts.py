@@ -12,6 +12,7 @@ from app.devices.cpu.llvm.coordinate_loops import LOOK
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
+from app.memory.addresses import whole_lines
 from app.operators.compiled import CompiledOperator
 from app.operators.indexing.top_k import TopK, TopK1
 from app.programs.dispatchable import Dispatchable
@@ -21,9 +22,6 @@ WORK = 4
 
 FOUND = 1 << 3
 """Of one that is found, for each halving of so many that leads to one."""
-
-LINE = 64
-"""What threads do not share, in bytes."""
 
 
 def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
@@ -55,8 +53,7 @@ def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> Cal
         Pointer(5, Of.WATCH),
     ]
     tiles, room = -(-inner // together), min(max(count, firsts.LEAST), size - count)
-    own = firsts.memory_bytes(type_, together, count, room)
-    own += -own % LINE
+    own = whole_lines(firsts.memory_bytes(type_, together, count, room))
     reach = firsts.reach(type_, count, room)
     work = together * (WORK * size + FOUND * count * (count.bit_length() + 4) * (size // count).bit_length())
     calls = [

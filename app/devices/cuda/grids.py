@@ -10,6 +10,8 @@ from app.devices.cuda.lowering import Arithmetic
 TOGETHER = 2
 """Elements that are computed at a time where formulas are long: as many copies of it has the compiler to make."""
 
+WARP = 32
+
 THREADS = 128
 """Of a block. One block for each tile beats a persistent grid by 3 to 8% on an H200."""
 

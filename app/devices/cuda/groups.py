@@ -4,14 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.devices.cuda.grids import THREADS
+from app.devices.cuda.grids import THREADS, WARP
 from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.layout import packed_along
 from app.formula.values import Input, Reduction, Value, parts
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
-
-WARP = 32
 
 MOST_KEPT = {1: 8, 2: 8, 4: 8, 8: 8, 16: 8, WARP: 32, THREADS: 16, 256: 16, 512: 16, 1024: 16}
 """Elements of a group that a thread holds in registers, by the threads that a group has."""

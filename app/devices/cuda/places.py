@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.contract.tensors import TensorDesc
-from app.devices.cuda.grids import THREADS
+from app.devices.cuda.grids import THREADS, WARP
 from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.totals import LONG, MOST, is_along_rows, is_row, outer_totals, terms_of, width_of_terms
 from app.devices.cuda.vectors import vector_width
@@ -28,8 +28,6 @@ find out once."""
 
 LEAST_VECTORS = 1 << 16
 """Elements of an output that are fewer are not worth finding out which of them lie together."""
-
-WARP = 32
 
 LEAST_TEAM = 8
 

@@ -210,9 +210,9 @@ class RowLowering(Lowering):
         out = C_TYPES[self.stored.value.lower()]
         declared = [*pointers, f"{out}* out", "unsigned long long count", "const shape shape"]
         declared += [f"{C_TYPES[value.type]} {name}" for name, value in self._arguments.values()]
-        by_lanes, by_teams = f"threadIdx.x % {rows.groups_of_block}", f"threadIdx.x / {rows.threads}"
-        thread = f"threadIdx.x / {rows.groups_of_block}" if rows.across else f"threadIdx.x % {rows.threads}"
-        group = by_lanes if rows.across else by_teams
+        apart = rows.groups_of_block if rows.across else rows.threads
+        first, second = f"threadIdx.x / {apart}", f"threadIdx.x % {apart}"
+        thread, group = (first, second) if rows.across else (second, first)
         lines = [
             f"const unsigned thread = {thread};",
             f"unsigned rest = blockIdx.x * {rows.groups_of_block} + {group};",

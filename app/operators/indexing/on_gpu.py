@@ -27,7 +27,7 @@ FEW = 32
 _CHOOSERS = 128
 """Threads of such a block."""
 
-_TYPES = {
+TYPES = {
     "float32": "float",
     "float16": "__half",
     "int8": "signed char",
@@ -39,6 +39,7 @@ _TYPES = {
     "uint32": "unsigned",
     "uint64": "unsigned long long",
 }
+"""C++'s."""
 
 _ALONG = r"""
 #include <cuda_fp16.h>
@@ -297,7 +298,7 @@ def _along(cupy: Any, name: str, *, products: bool) -> Any:
 def _scanned(name: str) -> dict[str, Any]:
     is_float = name.startswith("float")
     return {
-        "element": _TYPES[name],
+        "element": TYPES[name],
         "sum": "double" if is_float else "unsigned long long",
         "load": "(double)__half2float(x)" if name == "float16" else "(sum)x",
         "store": "__double2half(x)" if name == "float16" else "(element)x",
@@ -320,4 +321,4 @@ def _ordered(name: str) -> dict[str, Any]:
         order = _ORDER_OF_FLOATS.format(value="__half2float(given)" if name == "float16" else "given")
     else:
         order = "return (unsigned)(int)given ^ 0x80000000u;" if name.startswith("int") else "return (unsigned)given;"
-    return {"element": _TYPES[name], "order": order}
+    return {"element": TYPES[name], "order": order}

@@ -4,6 +4,8 @@ that ask for it at once the largest, and then those write whose number it is."""
 from functools import cache
 from typing import Any
 
+from app.operators.indexing.on_gpu import TYPES
+
 THREADS = 256
 
 _KERNELS = r"""
@@ -51,5 +53,4 @@ def _kernels(cupy: Any, bytes_: int) -> tuple[Any, Any]:
 
 
 def source_of(bytes_: int) -> str:
-    element = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}[bytes_]
-    return _KERNELS % {"element": element, "threads": THREADS}
+    return _KERNELS % {"element": TYPES[f"uint{8 * bytes_}"], "threads": THREADS}

@@ -316,9 +316,9 @@ ask:
   %is_long = icmp ugt i64 %whole, {looking}
   br i1 %is_long, label %look, label %merges
 look:
-  %look.place = getelementptr i64, ptr %frame, i64 4
+  %look.place = getelementptr i64, ptr %frame, i64 {at_look}
   %look.function = load ptr, ptr %look.place
-  %watch.place = getelementptr i64, ptr %frame, i64 5
+  %watch.place = getelementptr i64, ptr %frame, i64 {at_watch}
   %watch = load ptr, ptr %watch.place
   %stops = call i32 %look.function(ptr %watch)
   %is_off = icmp ne i32 %stops, 0
@@ -396,7 +396,7 @@ define internal void @note(ptr %kept, i64 %count, ptr %worst) alwaysinline {{
 ; Those that a sequence begins with, in order.
 define internal void @keep_first(ptr %frame, ptr %kept, ptr %shared, ptr %worst) noinline {{
 entry:
-  %count.place = getelementptr i64, ptr %frame, i64 11
+  %count.place = getelementptr i64, ptr %frame, i64 {at_count}
   %count = load i64, ptr %count.place
   %found = call ptr @sorted(ptr %frame, ptr %kept, ptr %shared, i64 %count)
   %is_there = icmp eq ptr %found, %kept
@@ -413,12 +413,12 @@ out:
 ; As many as before, of these and of those that were put together.
 define internal void @keep_new(ptr %frame, ptr %kept, ptr %shared, ptr %worst, ptr %new) noinline {{
 entry:
-  %count.place = getelementptr i64, ptr %frame, i64 11
+  %count.place = getelementptr i64, ptr %frame, i64 {at_count}
   %count = load i64, ptr %count.place
   %number = load i64, ptr %new
   %from = getelementptr {entry}, ptr %kept, i64 %count
   %found = call ptr @sorted(ptr %frame, ptr %from, ptr %shared, i64 %number)
-  %reach.place = getelementptr i64, ptr %frame, i64 13
+  %reach.place = getelementptr i64, ptr %frame, i64 {at_reach}
   %reach = load i64, ptr %reach.place
   %past = sub i64 %reach, %count
   %made = getelementptr {entry}, ptr %shared, i64 %past
@@ -454,6 +454,7 @@ def _sorting(type_: str, key: str, half: int, entry: str) -> str:
     low, pad = (_resized(each, "i64", entry) for each in ("%number", "%p"))
     nothing = (1 << 2 * half - 1) - 1
     sizes = {"half": half, "bytes": half // 4, "run": _run(type_), "looking": LOOKING}
+    sizes |= {f"at_{name}": FIELDS.index(name) for name in ("look", "watch", "count", "reach")}
     return _SORTING.format(rolled=ROLLED, key=key, entry=entry, low=low, pad=pad, nothing=nothing, **sizes)
 
 

@@ -378,7 +378,6 @@ class RowLoops(_Loops):
         self.along = 1 if along is None else along
         self.at_once = 1 if along is None else LANES
         """Groups that are taken at a time."""
-        self._takes_lanes = along is not None
         if along is None:
             super().__init__(elements, inputs, code, lambda read, *form: nests.rows(stages, final, read, *form))
             return
@@ -395,9 +394,8 @@ class RowLoops(_Loops):
 
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
         """Lanes never go past the cache."""
-        return (
-            self.way(strides, item_sizes).codes if self._takes_lanes else super().codes_for(sizes, strides, item_sizes)
-        )
+        is_plain = self.at_once > 1
+        return self.way(strides, item_sizes).codes if is_plain else super().codes_for(sizes, strides, item_sizes)
 
 
 class RowCall:

@@ -119,8 +119,7 @@ class _Lanes:
         """In float64; of pairs in their own type first, the same pairs as in rows."""
         nest = self._nest
         for total in totals:
-            zero = "0" if total.type == "i32" else literal(FLOAT64, 0)
-            self._each(lambda lane, total=total, zero=zero: nest.store(zero, total, lane))  # type: ignore[misc]
+            self._fill("0" if total.type == "i32" else literal(FLOAT64, 0), total)
 
         def added(values: Sequence[str], lane: str) -> None:
             for stage, value, total in zip(stages, values, totals, strict=True):
@@ -160,16 +159,17 @@ class _Lanes:
         nest.loop_if_any(nest.emit(f"sub i64 {self._size}, {done}"), one, ())
         for stage, total in zip(stages, totals, strict=True):
             if total.type == "i32":
-                self._each(
-                    lambda lane, t=total, r=self._results[stage.result]: nest.store(  # type: ignore[misc]
-                        nest.emit(f"sitofp i32 {self._load(t, lane)} to double"), r, lane
-                    )
-                )
+                self._counted(total, self._results[stage.result])
+
+    def _counted(self, total: Place, result: Place) -> None:
+        """The sums that counts are, of all lanes."""
+        nest = self._nest
+        self._each(lambda lane: nest.store(nest.emit(f"sitofp i32 {self._load(total, lane)} to double"), result, lane))
 
     def _largest(self, stage: FormulaStage[Element], result: Place) -> None:
         """A NaN is, if there is one."""
         nest, type_ = self._nest, stage.program.output
-        self._each(lambda lane: nest.store(literal(FLOAT64, -math.inf), result, lane))
+        self._fill(literal(FLOAT64, -math.inf), result)
 
         def larger(index: str, lane: str) -> None:
             value, largest = self._kept(stage, index, lane), self._load(result, lane)
@@ -186,7 +186,7 @@ class _Lanes:
         """The position of the first one that is the largest."""
         nest, type_ = self._nest, stage.program.output
         self._largest(stage, largest)
-        self._each(lambda lane: nest.store(str(NOWHERE), result, lane))
+        self._fill(str(NOWHERE), result)
 
         def sooner(index: str, lane: str) -> None:
             value, most = self._value(stage.program, index, lane), self._load(largest, lane)
@@ -206,6 +206,10 @@ class _Lanes:
 
         self._nest.loop(self._size, body)
 
+    def _fill(self, value: str, place: Place) -> None:
+        """The same value for all lanes."""
+        self._each(lambda lane: self._nest.store(value, place, lane))
+
     def _each(self, write: Callable[[str], None]) -> None:
         """The loop over all lanes."""
 
@@ -220,7 +224,7 @@ class _Lanes:
         zeros = replace(target, type=_bits(target))
         return (
             lambda lane: self._move(source, target, lane),
-            lambda: self._each(lambda lane: self._nest.store("0", zeros, lane)),
+            lambda: self._fill("0", zeros),
         )
 
     def _in_lanes(self, count: str, write: Callable[[str], None], before_some: Callable[[], None]) -> None:
