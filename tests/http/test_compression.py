@@ -247,7 +247,7 @@ class TestGzipMembers:
         """Empty ones, too, or a body of nothing but them would keep a worker busy for long."""
         data = gzip.compress(b"x" * 100) + 10 * gzip.compress(b"")
         assert self.undone(data, 100 + 10 * 1024) == b"x" * 100
-        with pytest.raises(LimitExceeded, match="body, and 1024 for each gzip member behind the first: more"):
+        with pytest.raises(LimitExceeded, match="body, and 1024 for each part of it behind the first: more"):
             self.undone(data, 99 + 10 * 1024)
 
     def test_none_is_copied_with_all_that_follow_it(self) -> None:
@@ -327,16 +327,60 @@ class TestZstd:
             (b"", "ends before"),
             (zstd.compress(b"x")[:3], "ends before"),
             (zstd.compress(b"x")[:5], "ends before"),
-            (b"\x50\x2a\x4d\x18\x01\0\0\0x" + zstd.compress(b"x"), "does not begin as its frames do"),
+            (b"\x50\x2a\x4d\x18\x02\0\0\0x", "ends before"),
+            (b"\x4f\x2a\x4d\x18\x01\0\0\0x" + zstd.compress(b"x"), "does not begin as its frames do"),
             (b"\xfd\x2f\xb5\x27" + bytes(20), "does not begin as its frames do"),
-            (zstd.compress(b"x") * 2, "goes on for"),
+            (zstd.compress(b"x") + b"\xfd\x2f\xb5\x27", "goes on for 4 bytes after its zstd data"),
             (zstd.compress(b"x" * 99)[:-1], "ends before"),
         ],
-        ids=["nothing", "magic", "header", "skippable", "old", "frames", "cut"],
+        ids=["nothing", "magic", "header", "skipped", "unknown", "old", "followed", "cut"],
     )
     def test_what_is_no_frame(self, data: bytes, said: str) -> None:
         with pytest.raises(Unreadable, match=said):
             self.undone(data)
+
+
+class TestZstdFrames:
+    """zstd is as many frames as a sender likes, one behind the other, some of which are skipped (RFC 8878, 3)."""
+
+    SKIPPED = b"\x5f\x2a\x4d\x18\x03\0\0\0for"
+
+    @pytest.mark.parametrize("size", [0, 1, 1000, 70_000, (1 << 20) + 1])
+    def test_all_sizes(self, size: int) -> None:
+        parts = [np.random.default_rng(seed).bytes(size) for seed in range(3)]
+        frames = [COMPRESS["zstd"](part) for part in parts]
+        whole = b"".join(parts)
+        assert TestZstd.undone(b"".join(frames)) == whole
+        assert TestZstd.undone(self.SKIPPED + self.SKIPPED.join(frames) + self.SKIPPED) == whole
+        for cut in (4, 7, len(frames[2]) - 1):
+            with pytest.raises(Unreadable, match="ends before its zstd data do"):
+                TestZstd.undone(b"".join(frames[:2]) + frames[2][:cut])
+
+    def test_a_checksum_in_the_second(self) -> None:
+        wrong = bytearray(COMPRESS["zstd"](b"more"))
+        wrong[-1] ^= 1
+        with pytest.raises(Unreadable, match=r"The body is not zstd: .*checksum"):
+            TestZstd.undone(COMPRESS["zstd"](b"x") + wrong)
+
+    def test_each_counts_for_what_it_costs(self) -> None:
+        data = zstd.compress(b"x" * 100) + 10 * self.SKIPPED
+        assert TestZstd.undone(data, 100 + 10 * (1 << 14)) == b"x" * 100
+        with pytest.raises(LimitExceeded, match="body, and 16384 for each part of it behind the first: more"):
+            TestZstd.undone(data, 99 + 10 * (1 << 14))
+
+    def test_each_has_a_window(self) -> None:
+        engine = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 23})
+        wide = engine.compress(bytes(100)) + engine.flush()
+        with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+            TestZstd.undone(zstd.compress(b"x") + wide, account=1 << 23)
+        engine = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 24})
+        with pytest.raises(Unreadable, match="window is 16777216 bytes"):
+            TestZstd.undone(zstd.compress(b"x") + engine.compress(bytes(100)) + engine.flush())
+
+    def test_of_a_request(self, client: httpx.Client) -> None:
+        content, _ = body({"inputs": [listed("InputTensor", X)]})
+        data = zstd.compress(content[:20]) + self.SKIPPED + zstd.compress(content[20:])
+        assert send(client, data, {"content-encoding": "zstd"})[1].startswith(b"{")
 
 
 class TestNative:

@@ -103,6 +103,17 @@ class TestBody:
             response = client.ask(header(JSON, length(4097), b"Expect: 100-continue"))
             assert_over("max_body_bytes", 4096, response)
 
+    @ours_only
+    @pytest.mark.parametrize("also", [b"", b" " * 4097])
+    def test_closes_where_it_cannot_know_what_comes_next(self, limited: RunningServer, also: bytes) -> None:
+        """Who expects to be invited may send the body all the same, or a request in its place (RFC 9110, 10.1.1)."""
+        with connection(limited) as client:
+            response = client.ask(header(JSON, length(4097), b"Expect: 100-continue"))
+            assert_over("max_body_bytes", 4096, response)
+            assert response.headers["connection"] == "close"
+            client.send(also, header(JSON, length(200)), padded(200))
+            assert client.socket.recv(1) == b""
+
     @pytest.mark.parametrize("path", [b"/v1/dispatch", b"/v1/feature-support"])
     def test_is_refused_in_chunks_as_soon_as_it_is_over(self, limited: RunningServer, path: bytes) -> None:
         with connection(limited) as client:

@@ -85,6 +85,11 @@ def test_content_type_with_parameters_and_in_any_case(client: httpx.Client, cont
         (["APPLICATION/MSGPACK"], MSGPACK),
         (["text/html", "application/msgpack"], MSGPACK),
         (["application/json;q=0.1", "application/msgpack;q=0.2"], MSGPACK),
+        # What is quoted is no separator (RFC 9110, 5.6.4).
+        (['application/json;x="a,b;q=1";q=0.1, application/msgpack;q=0.2'], MSGPACK),
+        (['application/json;x=";q=0", application/msgpack;q=0.2'], JSON),
+        (['application/json;x="\\";q=0", application/msgpack;q=0.2'], JSON),
+        (['application/json;q=0.1, application/msgpack;x="'], MSGPACK),
     ],
 )
 def test_accept(client: httpx.Client, accept: list[str], answered: str) -> None:

@@ -26,8 +26,9 @@ _PIECE = 1 << 18
 _FIRST = 1 << 10
 """Bytes that are taken first, then twice as many each time: zlib copies what is left of them behind a gzip member."""
 
-_MEMBER = 1 << 10
-"""Bytes that a gzip member behind the first one counts for besides its own: what is made while one is begun."""
+_FURTHER = {b"gzip": 1 << 10, b"deflate": 0, _ZSTD: 1 << 14}
+"""Bytes that a gzip member or zstd frame behind the first one counts for besides its own: what is made while one is
+begun. There is nothing behind deflate's data."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -40,6 +41,9 @@ _PENDING = 1 << 18
 _QUICKEST = 1
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_SKIPPED = b"\x2a\x4d\x18"
+"""Behind its first byte, 0x50 to 0x5f, how a frame begins that decompressors skip."""
+
 _ZSTD_HEADER = 18
 """Bytes that a frame's header has at most."""
 
@@ -122,47 +126,61 @@ def decompress(body: Body, coding: bytes, most: int, memory: MemoryShare) -> Bod
     Raises Unreadable, LimitExceeded, MemoryExhausted, RequestOver.
     """
     view = memoryview(body)
-    engine: _Decompressor
-    if coding == _ZSTD:
-        held = _window(view) + _ZSTD_BLOCKS
-        engine = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW})
-    else:
-        held = 0
-        engine = _Inflater(coding)
     result = memory.buffer(min(_GROWTH * len(body), most))
     filled = 0
     position = 0
-    step = _FIRST
-    members = 0
-    # A piece, perhaps twice while it grows, and what is left of its text.
-    with memory.passing(min(3 * _PIECE, 2 * most) + held):
-        while not engine.eof:
-            memory.ensure_open()
-            rest = view[position : position + step] if engine.needs_input else view[:0]
-            position += len(rest)
-            try:
-                piece = engine.decompress(rest, _PIECE)
-            except (zlib.error, zstd.ZstdError) as error:
-                raise Unreadable(f"The body is not {coding.decode()}: {error}.") from None
-            end = filled + len(piece)
-            if end + members > most:
-                further = f", and {_MEMBER} for each gzip member behind the first" if members else ""
-                raise LimitExceeded("max_body_bytes", f"Bytes of the decompressed body{further}", None, most)
-            if not piece and not engine.eof and engine.needs_input and position == len(view):
-                raise Unreadable(f"The body ends before its {coding.decode()} data do.")
-            if end > len(result):
-                result = _larger(result, filled, min(max(_GROWTH * len(result), end), most), memory)
-            result[filled:end] = piece
-            filled = end
-            step = min(2 * step, _PIECE)
-            if engine.eof:
-                position -= len(engine.unused_data)
-                if coding == b"gzip" and view[position : position + 2] == _GZIP_MAGIC:
-                    engine, step = _Inflater(coding), _FIRST
-                    members += _MEMBER
+    further = 0
+    while True:  # gzip is as many members as a sender likes, and zstd as many frames, one behind the other
+        engine, held = _decompressor(coding, view[position:])
+        step = _FIRST
+        # A piece, perhaps twice while it grows, and what is left of its text.
+        with memory.passing(min(3 * _PIECE, 2 * most) + held):
+            while not engine.eof:
+                memory.ensure_open()
+                rest = view[position : position + step] if engine.needs_input else view[:0]
+                position += len(rest)
+                try:
+                    piece = engine.decompress(rest, _PIECE)
+                except (zlib.error, zstd.ZstdError) as error:
+                    raise Unreadable(f"The body is not {coding.decode()}: {error}.") from None
+                end = filled + len(piece)
+                if end + further > most:
+                    what = f", and {_FURTHER[coding]} for each part of it behind the first" if further else ""
+                    raise LimitExceeded("max_body_bytes", f"Bytes of the decompressed body{what}", None, most)
+                if not piece and not engine.eof and engine.needs_input and position == len(view):
+                    raise Unreadable(f"The body ends before its {coding.decode()} data do.")
+                if end > len(result):
+                    result = _larger(result, filled, min(max(_GROWTH * len(result), end), most), memory)
+                result[filled:end] = piece
+                filled = end
+                step = min(2 * step, _PIECE)
+        position -= len(engine.unused_data)
+        if not _goes_on(coding, view[position:]):
+            break
+        further += _FURTHER[coding]
     if position < len(view):
         raise Unreadable(f"The body goes on for {len(view) - position} bytes after its {coding.decode()} data.")
     return result[:filled]
+
+
+def _decompressor(coding: bytes, rest: Buffer) -> tuple[_Decompressor, int]:
+    """What decompresses what `rest` begins with, and the bytes that it holds. Raises Unreadable."""
+    if coding != _ZSTD:
+        return _Inflater(coding), 0
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
+    return zstd.ZstdDecompressor(options=options), _window(rest) + _ZSTD_BLOCKS
+
+
+def _goes_on(coding: bytes, rest: Buffer) -> bool:
+    """Whether `rest`, behind what is decompressed, begins as a further part of it does."""
+    if coding == _ZSTD:
+        return rest[:4] == _ZSTD_MAGIC or _is_skipped(rest)
+    return coding == b"gzip" and rest[:2] == _GZIP_MAGIC
+
+
+def _is_skipped(frame: Buffer) -> bool:
+    """Whether it is one of zstd's frames that hold nothing of the content (RFC 8878, 3.1.2)."""
+    return frame[1:4] == _ZSTD_SKIPPED and frame[0] & 0xF0 == 0x50
 
 
 def _window(body: Buffer) -> int:
@@ -170,6 +188,8 @@ def _window(body: Buffer) -> int:
 
     Raises Unreadable if it is no such frame, and if these are more than any sender may ask for.
     """
+    if _is_skipped(body):
+        return 0
     header = bytes(body[:_ZSTD_HEADER])
     if not header.startswith(_ZSTD_MAGIC[: len(header)]):  # older formats, whose memory is unknown, among others
         raise Unreadable("The body is not zstd: it does not begin as its frames do.")

@@ -1,5 +1,6 @@
 """Which representation a client sends and which it wants (RFC 9110, 8.3 and 12.5.1)."""
 
+import re
 from collections.abc import Sequence
 
 from starlette.exceptions import HTTPException
@@ -18,8 +19,8 @@ def unsupported(content_type: bytes, advice: str) -> HTTPException:
 
 def preferred(accept: str, offered: Sequence[str]) -> str:
     """The one of `offered` that Accept likes best, the first of equals. Raises HTTPException 406."""
-    ranges = [_range(part) for part in accept.split(",") if part.strip()]
-    if not ranges:  # empty elements are none (RFC 9110, 5.6.1)
+    ranges = _ranges(accept)
+    if not ranges:
         return offered[0]
     qualities = [_quality(each, ranges) for each in offered]
     best = max(qualities)
@@ -29,12 +30,23 @@ def preferred(accept: str, offered: Sequence[str]) -> str:
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether the line names gzip, and not as what the client does without."""
-    return any(name == "gzip" and quality > 0 for name, quality in map(_range, accept_encoding.split(",")))
+    """Whether the line names gzip, and not as what the client does without, or likes less than what is as it is."""
+    qualities = dict(_ranges(accept_encoding))
+    return qualities.get("gzip", 0.0) > 0 and qualities["gzip"] >= qualities.get("identity", 0.0)
 
 
-def _range(part: str) -> tuple[str, float]:
-    name, *parameters = [each.strip().lower() for each in part.split(";")]
+_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
+_PARAMETER = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*"?)+')
+"""Up to a comma or semicolon that is not quoted (RFC 9110, 5.6.4)."""
+
+
+def _ranges(line: str) -> list[tuple[str, float]]:
+    """The names in a list, and how much each is liked. Empty elements are none (RFC 9110, 5.6.1)."""
+    return [_range(element) for element in _ELEMENT.findall(line) if element.strip()]
+
+
+def _range(element: str) -> tuple[str, float]:
+    name, *parameters = [each.strip().lower() for each in _PARAMETER.findall(element)] or [""]
     quality = 1.0
     for parameter in parameters:
         if parameter.startswith("q="):

@@ -428,9 +428,10 @@ class Connection(asyncio.BufferedProtocol):
         if closes and len(self._queue) > 1 and CLOSE not in reply.headers:
             headers.remove(CLOSE)  # the server ends, but not before it has answered what has come
             closes = False
-        if closes:
+        # Who waited to be told to send the body may send it now, or go on without: what comes next could be either.
+        if closes or exchange.expects:
             exchange.keep_alive = False
-        elif not exchange.keep_alive:
+        if not (closes or exchange.keep_alive):
             headers.append(CLOSE)
         head = head_of(reply, headers)
         pieces = () if exchange.method == "HEAD" else reply.pieces
