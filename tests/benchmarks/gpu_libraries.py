@@ -248,6 +248,16 @@ def layers(data_type: str, random: Callable[..., Any]) -> Iterator[Case]:
         name = f"{batch} x {heads} x {items} x {size}"
         attention = partial(functional.scaled_dot_product_attention, *parts)
         yield Case(name, "MULTIHEAD_ATTENTION", document, attention)
+        if items == 512:
+            full = (batch, heads, items, items)
+            mask = {"MaskTensor": desc("INT32", *full, strides=(items, 0, 0, 1)), "MaskType": "BOOLEAN"}
+            attention = partial(attention, attn_mask=random(batch, 1, 1, items))
+            yield Case(f"{name}, a mask of keys", "MULTIHEAD_ATTENTION", document | mask, attention)
+            bias = {"RelativePositionBiasTensor": desc(data_type, *full)}
+            attention = partial(attention, attn_mask=random(*full))
+            yield Case(f"{name}, a bias of scores", "MULTIHEAD_ATTENTION", document | bias, attention)
+    for batch, heads, key_heads, queries, past in ((1, 32, 32, 1, 2047), (8, 32, 8, 1, 1023), (1, 32, 32, 512, 512)):
+        yield _behind_a_past(data_type, random, (batch, heads, key_heads), (queries, past))
     for kind, gates, activations in (("LSTM", 4, ("SIGMOID", "TANH", "TANH")), ("GRU", 3, ("SIGMOID", "TANH"))):
         steps, batch, width, hidden = 64, 32, 512, 512
         document = {
@@ -264,6 +274,33 @@ def layers(data_type: str, random: Callable[..., Any]) -> Iterator[Case]:
         layer = getattr(torch.nn, kind)(width, hidden, device="cuda", dtype=TYPES[data_type]).requires_grad_(False)
         x = random(steps, batch, width)
         yield Case(f"{steps} steps of {batch} x {width}, {hidden} hidden", kind, document, partial(layer, x))
+
+
+def _behind_a_past(
+    data_type: str, random: Callable[..., Any], heads: tuple[int, int, int], items: tuple[int, int]
+) -> Case:
+    """Attention of new queries to the keys of a past and their own, as language models have it, which are kept."""
+    (batch, count, key_count), (queries, past), size = heads, items, 128
+    whole = (batch, key_count, past + queries, size)
+    document = dict.fromkeys((*_LEFT_OUT, "PastSequenceLengthsTensor")) | {
+        "QueryTensor": desc(data_type, batch, queries, count * size),
+        **{f"{part}Tensor": desc(data_type, batch, queries, key_count * size) for part in ("Key", "Value")},
+        **{f"Past{part}Tensor": desc(data_type, batch, key_count, past, size) for part in ("Key", "Value")},
+        **{f"OutputPresent{part}Tensor": desc(data_type, *whole) for part in ("Key", "Value")},
+        "Scale": size**-0.5,
+        "QueryHeadCount": count,
+        "KeyValueHeadCount": key_count,
+        "MaskType": "NONE",
+    }
+    query = random(batch, count, queries, size)
+    pasts, news = ([random(batch, key_count, n, size) for _ in range(2)] for n in (past, queries))
+
+    def theirs() -> object:
+        key, value = (torch.cat(both, 2) for both in zip(pasts, news, strict=True))
+        return functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+
+    name = f"{batch} x {count} ({key_count}) x {queries} x {size} behind {past}"
+    return Case(name, "MULTIHEAD_ATTENTION1", document, theirs)
 
 
 _LEFT_OUT = (

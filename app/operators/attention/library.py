@@ -4,13 +4,17 @@ import math
 from typing import Any, NamedTuple
 
 from app.operators import cudnn as frontend
+from app.operators.attention.tiles import FEW_ROWS
 from app.operators.cudnn import Plan
 
 LEAST_SCORES = 1 << 16
-"""Of all heads that are worth a plan."""
+"""Of all heads that are worth a plan. One query at a time of ever more keys, as language models have it, is not."""
 
 MOST_SIZE = 128
 """Of a head."""
+
+LEAST_ADDED = -1e38
+"""cuDNN counts in powers of 2, in which what is added must not become infinite."""
 
 
 class Shape(NamedTuple):
@@ -20,18 +24,32 @@ class Shape(NamedTuple):
     key: tuple[tuple[int, ...], tuple[int, ...]]
     value: tuple[tuple[int, ...], tuple[int, ...]]
     scale: float
+    added: tuple[tuple[int, ...], str] | None = None
+    """Sizes and type of what is added to the scores, packed."""
 
 
-def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, into: Any = None) -> Any:
+def attention(
+    cupy: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    scale: float,
+    added: Any = None,
+    into: Any = None,
+    *,
+    is_bounded: bool = False,
+) -> Any:
     """{ batch, queries, heads, size } of the attention of float16 { batch, heads, items, size }, made in `into` if that
-    is packed; None if there is no cuDNN, or it does not do this.
+    is packed; None if there is no cuDNN, or it does not do this. `added` to the scores is float16 or float32 { batch,
+    heads, queries, keys }, of which dimensions of 1 repeat; unless it `is_bounded`, there may be infinities.
 
     Products are added up in float32, and so are the exponentials; these are rounded to float16 before they weight the
     values.
     """
     sizes = query.shape[-1], value.shape[-1]
+    rows = query.shape[1] // key.shape[1] * query.shape[2]
     scores = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2]
-    if not 0 < scale < math.inf or scores < LEAST_SCORES:
+    if not 0 < scale < math.inf or scores < LEAST_SCORES or rows <= FEW_ROWS:
         return None  # its kernels take the largest product for the largest score
     if any(size % 8 or size > MOST_SIZE for size in sizes) or not frontend.is_there():
         return None
@@ -39,11 +57,26 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, into: A
     made = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
     fits = into is not None and into.flags.c_contiguous
     result = into.reshape(made) if fits else cupy.empty(made, query.dtype)
-    plan = _plan(cupy.cuda.runtime.getDevice(), Shape(_lies(query), _lies(key), _lies(value), scale))
-    if plan is None or any(each.data.ptr % 16 for each in (query, key, value, result)):
+    more, nothing = [], None
+    if added is not None:
+        added = cupy.broadcast_to(added, (*added.shape[:-1], key.shape[2]))
+        nothing = None if is_bounded else added.max(-1) == -math.inf
+        more.append(cupy.ascontiguousarray(added if is_bounded else _bounded(cupy, added)))
+    shape = Shape(_lies(query), _lies(key), _lies(value), scale, *((each.shape, each.dtype.name) for each in more))
+    plan = _plan(cupy.cuda.runtime.getDevice(), shape)
+    if plan is None or any(each.data.ptr % 16 for each in (query, key, value, *more, result)):
         return None
-    plan.run(cupy, [query, key, value, result])
+    plan.run(cupy, [query, key, value, *more, result])
+    if nothing is not None:  # it takes what is in no score for 0
+        result[...] = cupy.where(nothing.swapaxes(1, 2)[..., None], math.nan, result)
     return result
+
+
+def _bounded(cupy: Any, added: Any) -> Any:
+    """With the same effect; what is infinite and what is as good as that stay apart."""
+    if added.dtype == "float16":
+        return added
+    return cupy.where(added == -math.inf, 2 * LEAST_ADDED, cupy.maximum(added, LEAST_ADDED)).astype("float32")
 
 
 def _packed(cupy: Any, x: Any) -> Any:
@@ -71,10 +104,17 @@ def _plan(ordinal: int, shape: Shape) -> Plan:
         graph.tensor(name=name, dim=list(sizes), stride=list(strides), data_type=cudnn.data_type.HALF)
         for name, (sizes, strides) in zip(("q", "k", "v"), shape[:3], strict=True)
     ]
-    made, _ = graph.sdpa(
-        **dict(zip(("q", "k", "v"), tensors, strict=True)), attn_scale=shape.scale, generate_stats=False, name="sdpa"
-    )
+    given = dict(zip(("q", "k", "v"), tensors, strict=True))
+    if shape.added:
+        dim, name = shape.added
+        given["bias"] = graph.tensor(
+            name="bias",
+            dim=list(dim),
+            stride=[math.prod(dim[n + 1 :]) for n in range(len(dim))],
+            data_type={"float16": cudnn.data_type.HALF, "float32": cudnn.data_type.FLOAT}[name],
+        )
+    made, _ = graph.sdpa(**given, attn_scale=shape.scale, generate_stats=False, name="sdpa")
     (batch, heads, queries, _), size = shape.query[0], shape.value[0][-1]
     made.set_output(True).set_data_type(cudnn.data_type.HALF)
     made.set_dim([batch, heads, queries, size]).set_stride([queries * heads * size, size, heads * size, 1])
-    return Plan.of(ordinal, graph, [*tensors, made])
+    return Plan.of(ordinal, graph, [*given.values(), made])

@@ -4,7 +4,10 @@ Source: the DML_MULTIHEAD_ATTENTION_OPERATOR_DESC and DML_MULTIHEAD_ATTENTION1_O
 reference. What they leave open is as in ONNX Runtime's operators, which call them.
 """
 
+import math
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -15,8 +18,8 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc, members
 from app.contract.violations import Violation
 from app.operators.accuracy import Accuracy
-from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored
-from app.operators.attention import library, tiles
+from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored, unrepeated
+from app.operators.attention import library, parts, tiles
 from app.operators.attention import sizes as shapes
 from app.operators.attention.softmax import Softmax, softmax
 from app.operators.operator import (
@@ -59,8 +62,9 @@ _EXAMPLE: dict[str, Any] = {
 _NOTES = (
     "Computed in float32, FLOAT16 too, and rounded once: of the present outputs, of products, and of softmax, whose "
     "largest exponential is 1, each sum of K terms is within K * 2^-24 of the sum of their magnitudes.",
-    "On a GPU with cuDNN, large FLOAT16 without mask, bias, past and present outputs has each exponential rounded to "
-    "FLOAT16 before it weights its value: 2^-11 of it. FLOAT32 without these has exponentials there that err by 2^-21.",
+    "On a GPU exponentials err by 2^-21. With cuDNN there, those of large FLOAT16, without a BiasTensor and where "
+    "RelativePositionBiasTensor is null or repeats, are rounded to FLOAT16 before they weight their values: 2^-11 of "
+    "each.",
     "MaskFilterValue is added where the mask masks. DirectML's documentation also has it take the score's place.",
     "Of KEY_QUERY_SEQUENCE_LENGTH_START_END the key lengths have an effect alone: starts and ends are those of the "
     "padded tensors. DirectML's documentation does not say.",
@@ -178,21 +182,26 @@ class Attention(Operator):
         self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None, by: Softmax = softmax
     ) -> Mapping[str, Any]:
         sizes = self._sizes()
-        quick = self._by_library(xp, inputs, sizes, into["OutputTensor"] if into else None)
-        if quick is not None:
-            return {"OutputTensor": quick}
         groups = sizes.heads // sizes.key_heads
-        query, key, value = self._parts(xp, inputs, sizes)
-        key, value, beyond = self._with_past(xp, inputs, key, value)
-        query = query.reshape(sizes.batch, sizes.key_heads, groups, sizes.queries, sizes.size)
-        relative = _grouped(inputs.get("RelativePositionBiasTensor"), sizes)
+        query, key, value = parts.with_bias(xp, inputs, sizes)
+        present = parts.made_in_place(inputs, into or {}, key)
+        key, value, beyond = parts.with_past(xp, inputs, key, value, present)
+        relative = inputs.get("RelativePositionBiasTensor")
         masked, of_keys = self._masks(xp, inputs, sizes)
         if beyond is not None:
             of_keys = xp.where(beyond, -xp.inf, xp.zeros((), "float32") if of_keys is None else of_keys)
+        results = {"OutputPresentKeyTensor": key, "OutputPresentValueTensor": value} | present
+        output = into["OutputTensor"] if into else None
+        if xp.__name__ == "cupy":
+            made = self._by_kernel(xp, (query, key, value), (relative, masked, of_keys), output)
+            if made is not None:
+                return self._made(inputs, results | {"OutputTensor": made})
+            query, key, value = (xp.ascontiguousarray(each, "float32") for each in (query, key, value))
+        relative, masked = _grouped(relative, sizes), _grouped(masked, sizes)
+        query = query.reshape(sizes.batch, sizes.key_heads, groups, sizes.queries, sizes.size)
         is_plain = relative is None and masked is None and of_keys is None
         turned, values = for_blas(xp, key.swapaxes(-1, -2)), for_blas(xp, value)
         shape = (sizes.batch, sizes.queries, sizes.key_heads, groups, sizes.value_size)
-        output = into["OutputTensor"] if into else None
         if output is not None and not (output.flags.c_contiguous and output.dtype == "float32"):
             output = None
         made = xp.empty(shape, "float32") if output is None else output.reshape(shape)
@@ -211,84 +220,53 @@ class Attention(Operator):
                 scores += of_keys[b, None, None, None]
             by(xp, scores, scale)
             made[b, s, h, g] = multiplied(xp, scores, values[b, h, None]).transpose(0, 3, 1, 2, 4)
-        results = {"OutputTensor": made, "OutputPresentKeyTensor": key, "OutputPresentValueTensor": value}
-        dtype = next(inputs[name].dtype for name in _FLOATS if name in inputs)
-        data_type = DataType(dtype.name.upper())
-        return {
-            name: output
-            if output is not None and name == "OutputTensor"
-            else stored(results[name], data_type).reshape(self.implied_sizes(name))
-            for name in self.output_names()
-        }
+        return self._made(inputs, results | {"OutputTensor": made if output is None else output})
 
-    def _by_library(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes, into: Any) -> Any:
-        """By cuDNN or a kernel of ours, scores never in memory; None where neither does it."""
-        others = inputs.keys() - {name for names in shapes.SOURCES.values() for name in names}
-        if xp.__name__ != "cupy" or others or [*self.output_names()] != ["OutputTensor"]:
+    def _made(self, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The outputs, as they are stored."""
+        dtype = next(inputs[name].dtype for name in _FLOATS if name in inputs)
+        made = {}
+        for name in self.output_names():
+            x, sizes = stored(results[name], DataType(dtype.name.upper())), self.implied_sizes(name)
+            made[name] = x if list(x.shape) == sizes else x.reshape(sizes)  # what is made in its place stays that
+        return made
+
+    def _by_kernel(self, xp: Any, heads: tuple[Any, Any, Any], terms: tuple[Any, Any, Any], into: Any) -> Any:
+        """By cuDNN or a kernel of ours, scores never in memory; None where neither does it. `heads` are those of query,
+        key and value, `terms` what is added: as it is, where a mask is 0, and for each key."""
+        relative, masked, of_keys = (None if each is None else unrepeated(each) for each in terms)
+        added = [] if relative is None else [relative.reshape(relative.shape[-4:])]
+        if masked is not None:
+            filtered = xp.where(masked == 0, self.MaskFilterValue, 0).astype("float32")
+            added.append(filtered.reshape(filtered.shape[-4:]))
+        if of_keys is not None:
+            added.append(of_keys[:, None, None])
+        if len(added) > 1 and 4 * math.prod(map(max, *(each.shape for each in added))) > SCRATCH["cupy"]:
             return None
-        query = _heads_of(inputs, "query", sizes.heads)
-        key, value = (_heads_of(inputs, part, sizes.key_heads) for part in ("key", "value"))
-        attention = library.attention if query.dtype == "float16" else tiles.attention
-        made = attention(xp, query, key, value, self.Scale, into)
+        more = reduce(add, added) if added else None
+        made = None
+        if heads[0].dtype == "float16":
+            is_bounded = relative is None and abs(self.MaskFilterValue) <= -library.LEAST_ADDED
+            is_bounded = is_bounded and "PastSequenceLengthsTensor" not in self.tensors(Role.INPUT)
+            made = library.attention(xp, *heads, self.Scale, more, into, is_bounded=is_bounded)
         if made is None:
-            return None
-        return (
-            into
-            if into is not None and made.data.ptr == into.data.ptr
-            else made.reshape(self.implied_sizes("OutputTensor"))
-        )
+            made = tiles.attention(xp, *heads, self.Scale, more, into)
+        is_there = made is not None and into is not None and made.data.ptr == into.data.ptr
+        return into if is_there else made
 
     @staticmethod
     def _most(xp: Any, sizes: shapes.Sizes) -> int:
         """Queries at a time, of which the scores are in bounded memory."""
         return max(SCRATCH[xp.__name__] // (4 * sizes.total), 1)
 
-    def _parts(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes) -> list[Any]:
-        """Query, key and value, float32 { batch, heads, items, size }, with the bias added; packed where products of
-        all heads are made by one call."""
-        bias = inputs["BiasTensor"].reshape(-1).astype("float32") if "BiasTensor" in inputs else None
-        made, begin = [], 0
-        for part, heads in (("query", sizes.heads), ("key", sizes.key_heads), ("value", sizes.key_heads)):
-            x = _heads_of(inputs, part, heads).astype("float32", copy=False)
-            size = x.shape[-1]
-            if bias is not None:
-                x = x + bias[begin : begin + heads * size].reshape(heads, 1, size)
-            begin += heads * size
-            made.append(xp.ascontiguousarray(x) if xp.__name__ == "cupy" else for_blas(xp, x))
-        return made
-
-    @staticmethod
-    def _with_past(xp: Any, inputs: Mapping[str, Any], key: Any, value: Any) -> tuple[Any, Any, Any]:
-        """Keys and values behind those of the past, and, { batch, keys }, which positions hold none; None if all do."""
-        if "PastKeyTensor" not in inputs:
-            return key, value, None
-        pasts = [inputs[name] for name in ("PastKeyTensor", "PastValueTensor")]
-        pasts = [each.reshape(each.shape[-4:]).astype("float32") for each in pasts]
-        made = [xp.concatenate(both, axis=2) for both in zip(pasts, (key, value), strict=True)]
-        if "PastSequenceLengthsTensor" not in inputs:
-            return made[0], made[1], None
-        capacity, new = pasts[0].shape[2], key.shape[2]
-        lengths = inputs["PastSequenceLengthsTensor"].reshape(-1, 1).astype("float32")
-        lengths = xp.where(lengths > 0, xp.minimum(lengths, capacity), 0).astype("int64")
-        places = xp.arange(capacity + new).reshape(1, -1)
-        beyond = places >= lengths + new
-        # What is new follows the past that there is; all that is left follows what is new.
-        taken = xp.where(places < lengths, places, xp.minimum(places - lengths + capacity, capacity + new - 1))
-        for place, each in enumerate(made):
-            along = xp.broadcast_to(taken[:, None, :, None], each.shape)
-            made[place] = xp.where(
-                beyond[:, None, :, None], xp.zeros((), "float32"), xp.take_along_axis(each, along, 2)
-            )
-        return made[0], made[1], beyond
-
     def _masks(self, xp: Any, inputs: Mapping[str, Any], sizes: shapes.Sizes) -> tuple[Any, Any]:
-        """The mask of each score, in groups of heads, or what is added to the scores of each key, { batch, keys }."""
+        """The mask of each score, or what is added to the scores of each key, { batch, keys }."""
         kind = self.MaskType
         if kind is MultiheadAttentionMaskType.NONE:
             return None, None
         mask = inputs["MaskTensor"]
         if kind is MultiheadAttentionMaskType.BOOLEAN:
-            return _grouped(mask, sizes), None
+            return mask, None
         places = xp.arange(sizes.total).reshape(1, -1)
         values = mask.reshape(-1)
         outside = places >= values[: sizes.batch].reshape(-1, 1)
@@ -308,15 +286,6 @@ class Attention(Operator):
 
     def _sizes(self) -> shapes.Sizes:
         return shapes.sizes_of(self.tensors(Role.INPUT), *self._heads)
-
-
-def _heads_of(inputs: Mapping[str, Any], part: str, heads: int) -> Any:
-    """Query, key or value, { batch, heads, items, size }."""
-    name = next(each for each in shapes.SOURCES[part] if each in inputs)
-    x = inputs[name]
-    stacked = shapes.PLACES.get(name)
-    x = x[:, :, :, stacked.index(part)] if stacked else x.reshape(*x.shape[-3:-1], heads, -1)
-    return x.transpose(0, 2, 1, 3)
 
 
 def _grouped(x: Any, sizes: shapes.Sizes) -> Any:

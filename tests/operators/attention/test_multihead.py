@@ -278,50 +278,81 @@ def test_heads_that_have_a_dimension_of_their_own_are_as_many() -> None:
     assert [(each.given, each.allowed) for each in found] == [([1, 3, 1, 2, 2], [1, 3, 2, 2, 2])] * 2
 
 
-def test_only_plain_attention_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN's in float16, our kernel's in float32. It gets heads before items, as the tensors lie, and what it makes is
-    the output."""
-    given: list[Any] = []
+@pytest.mark.parametrize(
+    ("dtype", "more", "given", "added"),
+    [
+        *(("float16", [], "float16", None), ("float32", [], "float32", None), ("float16", ["bias"], "float32", None)),
+        *(("float16", ["mask"], "float16", (1, 1, 1, 5)), ("float32", ["relative"], "float32", (2, 4, 3, 5))),
+        *(
+            ("float16", ["past", "lengths"], "float16", (2, 1, 1, 7)),
+            ("float32", ["mask", "relative"], "float32", (2, 4, 3, 5)),
+        ),
+    ],
+)
+def test_what_kernels_are_given(
+    dtype: str, more: list[str], given: str, added: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU: heads before items, where the tensors lie, in the type in which they are stored unless something is
+    added to them, and what is added to the scores without what is repeated. cuDNN is asked first for float16."""
+    asked: list[tuple[str, tuple[Any, ...]]] = []
 
-    def stands_for(module: str) -> None:
-        def attention(xp: Any, *arguments: Any) -> Any:
-            given.append((module, arguments))
-            return np.ones((2, 3, 4, 8), np.float16)
+    def stands_for(module: str, made: Array | None) -> None:
+        def attention(_: Any, *arguments: Any, **more: bool) -> Any:
+            asked.append((module, arguments))
+            return made
 
         monkeypatch.setattr(f"app.operators.attention.{module}.attention", attention)
 
-    stands_for("library")
-    stands_for("tiles")
-    plain = {name: np.zeros((2, items, 32), np.float16) for name, items in _ITEMS.items()}
-    floats = {name: each.astype(np.float32) for name, each in plain.items()}
-    mask = np.zeros((1, 1, 1, 2), np.int32)
-    others: list[tuple[Any, dict[str, Array], dict[str, Any]]] = [
-        (np, plain, {}),
-        (np, floats, {}),
-        (_CUPY, plain | {"MaskTensor": mask}, {"MaskType": "KEY_SEQUENCE_LENGTH"}),
-        (_CUPY, plain, {"OutputPresentKeyTensor": desc_of(np.zeros((2, 4, 5, 8), np.float16))}),
-    ]
-    for xp, inputs, members in others:
-        assert _by_library(xp, inputs, members) is None
-    assert given == []
-    for module, inputs in (("library", plain), ("tiles", floats)):
-        assert _by_library(_CUPY, inputs, {}).shape == (2, 3, 32)
-        ((named, (query, key, value, scale, into)),) = given
-        assert named == module
-        assert (query.shape, key.shape, value.shape) == ((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 8))
-        assert (scale, into) == (0.5, None)
-        assert all(
-            np.shares_memory(each, made) for each, made in zip(inputs.values(), (query, key, value), strict=True)
-        )
-        given.clear()
+    stands_for("library", None)
+    stands_for("tiles", np.ones((2, 3, 4, 8), given))
+    monkeypatch.setattr("app.operators.attention.parts.is_of_vectors", lambda _: False)
+    inputs: dict[str, Array] = {name: np.zeros((2, items, 32), dtype) for name, items in _ITEMS.items()}
+    members: dict[str, Any] = {"MaskType": "NONE"}
+    if "bias" in more:
+        inputs["BiasTensor"] = np.ones(96, dtype)
+    if "past" in more:
+        inputs |= {f"Past{part}Tensor": np.zeros((2, 4, 2, 8), dtype) for part in ("Key", "Value")}
+    keys = 7 if "past" in more else 5
+    if "mask" in more:
+        inputs["MaskTensor"] = np.broadcast_to(np.zeros((1, 1, 1, keys), np.int32), (2, 4, 3, keys))
+        members["MaskType"] = "BOOLEAN"
+    if "lengths" in more:
+        inputs["MaskTensor"], members["MaskType"] = np.zeros(2, np.int32), "KEY_SEQUENCE_LENGTH"
+    if "relative" in more:
+        inputs["RelativePositionBiasTensor"] = np.zeros((2, 4, 3, keys), dtype)
+    stated = {"Type": "MULTIHEAD_ATTENTION", "Scale": 0.5, "HeadCount": 4} | members
+    operator = MultiheadAttention.model_validate(stated | {name: desc_of(each) for name, each in inputs.items()})
+    operator = operator.model_copy(update={"OutputTensor": operator.implied("OutputTensor", NEWEST)})
+    made = operator.call(_CUPY, inputs)["OutputTensor"]
+    assert (made.shape, made.dtype) == ((2, 3, 32), np.dtype(dtype))
+    assert [module for module, _ in asked] == ["library"] * (given == "float16") + ["tiles"]
+    for _, (query, key, value, scale, terms, into) in asked:
+        assert (query.shape, key.shape, value.shape) == ((2, 4, 3, 8), (2, 4, keys, 8), (2, 4, keys, 8))
+        assert {each.dtype for each in (query, key, value)} == {np.dtype(given)}
+        assert (scale, into, None if terms is None else terms.shape) == (0.5, None, added)
+        assert np.shares_memory(query, inputs["QueryTensor"]) == ("bias" not in more)
+        assert np.shares_memory(key, inputs["KeyTensor"]) == (not {"bias", "past"} & {*more})
 
 
 _ITEMS = {"QueryTensor": 3, "KeyTensor": 5, "ValueTensor": 5}
-_CUPY = SimpleNamespace(__name__="cupy")
+_CUPY = SimpleNamespace(**{name: getattr(np, name) for name in ("where", "arange", "empty", "inf")}, __name__="cupy")
 
 
-def _by_library(xp: Any, inputs: dict[str, Array], members: dict[str, Any]) -> Any:
-    stated = {"Type": "MULTIHEAD_ATTENTION", "Scale": 0.5, "HeadCount": 4, "MaskType": "NONE"} | members
-    operator = MultiheadAttention.model_validate(stated | {name: desc_of(each) for name, each in inputs.items()})
-    made = operator.model_copy(update={"OutputTensor": operator.implied("OutputTensor", NEWEST)})
-    return made._by_library(xp, inputs, made._sizes(), None)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_present_outputs_are_filled_where_they_lie(dtype: str) -> None:
+    """Those that are packed, and of the type that is computed in."""
+    rng = np.random.default_rng(3)
+    case = Case(rng, dtype, "apart", "NONE", 2, 2)
+    while not case.past:
+        case = Case(rng, dtype, "apart", "NONE", 2, 2)
+    operator = MultiheadAttention.model_validate(
+        case.document("MULTIHEAD_ATTENTION", "NONE")
+        | {name: desc_of(x) for name, x in case.inputs.items() if x is not None}
+    )
+    names = ("OutputTensor", "OutputPresentKeyTensor", "OutputPresentValueTensor")
+    for name in names:
+        operator = operator.model_copy(update={name: operator.implied(name, NEWEST)})
+    into = {name: np.empty(operator.implied_sizes(name), dtype) for name in names}
+    made = operator.call(np, case.inputs, into)
+    check({name: made[name] for name in names}, case.expected(), dtype)
+    assert all((made[name] is into[name]) == (dtype == "float32") for name in names)
