@@ -19,8 +19,9 @@ from app.contract.tensors import TensorDesc, members
 from app.contract.violations import Violation
 from app.operators.accuracy import Accuracy
 from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored, unrepeated
-from app.operators.attention import library, parts, tiles
+from app.operators.attention import library, pasts, tiles
 from app.operators.attention import sizes as shapes
+from app.operators.attention.parts import with_bias
 from app.operators.attention.softmax import Softmax, softmax
 from app.operators.operator import (
     Operator,
@@ -183,9 +184,9 @@ class Attention(Operator):
     ) -> Mapping[str, Any]:
         sizes = self._sizes()
         groups = sizes.heads // sizes.key_heads
-        query, key, value = parts.with_bias(xp, inputs, sizes)
-        present = parts.made_in_place(inputs, into or {}, key)
-        key, value, beyond = parts.with_past(xp, inputs, key, value, present)
+        query, key, value = with_bias(inputs, sizes)
+        present = pasts.made_in_place(into or {}, key)
+        key, value, beyond = pasts.with_past(xp, inputs, key, value, present)
         relative = inputs.get("RelativePositionBiasTensor")
         masked, of_keys = self._masks(xp, inputs, sizes)
         if beyond is not None:
@@ -197,6 +198,8 @@ class Attention(Operator):
             if made is not None:
                 return self._made(inputs, results | {"OutputTensor": made})
             query, key, value = (xp.ascontiguousarray(each, "float32") for each in (query, key, value))
+        else:
+            query, key, value = (for_blas(xp, stored(each, DataType.FLOAT32)) for each in (query, key, value))
         relative, masked = _grouped(relative, sizes), _grouped(masked, sizes)
         query = query.reshape(sizes.batch, sizes.key_heads, groups, sizes.queries, sizes.size)
         is_plain = relative is None and masked is None and of_keys is None

@@ -8,6 +8,7 @@ import pytest
 
 from app.contract.constants import NEWEST
 from app.memory.arrays import Array
+from app.operators.attention import pasts
 from app.operators.attention.multihead import MultiheadAttention
 from tests.contract.refusals import check_wording
 from tests.operators.arrays import desc_of, laid_out
@@ -163,14 +164,15 @@ def test_groups_of_query_heads(mask: str, form: str) -> None:
         check(run(case.document("MULTIHEAD_ATTENTION1", mask), case.inputs), case.expected(), "float32")
 
 
-def test_pasts_of_different_lengths() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_pasts_of_different_lengths(dtype: str) -> None:
     """The new key and value follow what there is of the past; the rest is 0, and without weight."""
     rng = np.random.default_rng(8)
     for lengths in ([0, 2, 3], [-1, 7, np.nan], [1, 1, 1]):
-        case = Case(rng, "float32", "apart", "NONE", 2, 1)
+        case = Case(rng, dtype, "apart", "NONE", 2, 1)
         while not (case.past == 3 and case.batch == 3):
-            case = Case(rng, "float32", "apart", "NONE", 2, 1)
-        case.inputs["PastSequenceLengthsTensor"] = np.array(lengths, np.float32)
+            case = Case(rng, dtype, "apart", "NONE", 2, 1)
+        case.inputs["PastSequenceLengthsTensor"] = np.array(lengths, dtype)
         valid = [int(min(max(np.nan_to_num(each), 0), 3)) for each in lengths]
         for x in (case.k, case.v):
             for b, length in enumerate(valid):
@@ -178,7 +180,7 @@ def test_pasts_of_different_lengths() -> None:
                 x[b, :, length:] = 0
                 x[b, :, length : length + case.keys] = new
         there = np.arange(case.total) < np.array(valid)[:, None] + case.keys
-        check(run(case.document("MULTIHEAD_ATTENTION1", "NONE"), case.inputs), case.expected(there), "float32")
+        check(run(case.document("MULTIHEAD_ATTENTION1", "NONE"), case.inputs), case.expected(there), dtype)
 
 
 def test_large_scores_do_not_overflow() -> None:
@@ -305,7 +307,7 @@ def test_what_kernels_are_given(
 
     stands_for("library", None)
     stands_for("tiles", np.ones((2, 3, 4, 8), given))
-    monkeypatch.setattr("app.operators.attention.parts.is_of_vectors", lambda _: False)
+    monkeypatch.setattr(pasts, "_follow_on_gpu", pasts._follow)
     inputs: dict[str, Array] = {name: np.zeros((2, items, 32), dtype) for name, items in _ITEMS.items()}
     members: dict[str, Any] = {"MaskType": "NONE"}
     if "bias" in more:
