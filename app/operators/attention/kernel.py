@@ -10,6 +10,7 @@ There is code for many queries that go with the same keys (many_queries.py), and
 from typing import NamedTuple
 
 from app.operators.attention import few_queries, many_queries
+from app.operators.c_numbers import C_TYPES, NUMBERS
 
 THREADS = 128
 """Of a block."""
@@ -19,8 +20,6 @@ KEYS = 64
 
 _ACROSS = 8
 """Threads of it that have the same queries."""
-
-_C_TYPES = {"float32": "float", "float16": "half"}
 
 
 class Form(NamedTuple):
@@ -60,25 +59,11 @@ _COMMON = r"""
 #define THREADS %(threads)d
 #define NOTHING __int_as_float(0xff800000)
 #define IS_ADDED %(is_added)d
-struct half { unsigned short bits; };
 typedef %(type)s stored;
 typedef %(added_type)s added_type;
 struct steps { unsigned long long item, head, batch; };
 /* Rows are the queries of all heads that go with the same keys, head by head. */
 struct shape { unsigned heads, groups, queries, keys, part; };
-__device__ __forceinline__ float number(float x) { return x; }
-__device__ __forceinline__ float number(half x)
-{
-    float y;
-    asm("cvt.f32.f16 %%0, %%1;" : "=f"(y) : "h"(x.bits));
-    return y;
-}
-__device__ __forceinline__ half rounded(float x)
-{
-    half y;
-    asm("cvt.rn.f16.f32 %%0, %%1;" : "=h"(y.bits) : "f"(x));
-    return y;
-}
 __device__ __forceinline__ void put(float* to, float4 x) { *(float4*)to = x; }
 __device__ __forceinline__ void put(half* to, float4 x)
 {
@@ -160,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 
 def source(form: Form) -> str:
     """The kernels, in CUDA C++."""
-    types = {"type": _C_TYPES[form.dtype], "added_type": _C_TYPES[form.added or form.dtype]}
+    types = {"type": C_TYPES[form.dtype], "added_type": C_TYPES[form.added or form.dtype]}
     numbers = {"threads": THREADS, "keys": KEYS, "across": _ACROSS, "lanes": form.lanes, "is_added": bool(form.added)}
     code = few_queries if form.is_few else many_queries
-    return "".join((_COMMON, code.BEFORE, _ATTENTION, code.BODY)) % (form._asdict() | types | numbers)
+    return "".join((NUMBERS, _COMMON, code.BEFORE, _ATTENTION, code.BODY)) % (form._asdict() | types | numbers)

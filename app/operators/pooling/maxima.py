@@ -15,6 +15,7 @@ from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, maximum_over, position_over
 from app.formula.values import Value, cast, quotient, remainder_of_truncation, where
 from app.operators.accuracy import EXACT, SUM
+from app.operators.indexing.updates import put_last
 from app.operators.looks import look
 from app.operators.operator import (
     InputTensorDesc,
@@ -24,7 +25,9 @@ from app.operators.operator import (
     StatedOutputTensorDesc,
 )
 from app.operators.parameters import TensorParameters
+from app.operators.pooling import maxima_on_gpu
 from app.operators.pooling.averages import gradient_violations
+from app.operators.pooling.maxima_on_gpu import Axis
 from app.operators.pooling.windows import (
     AT_LEAST_1,
     DILATED_SIZES,
@@ -135,6 +138,7 @@ class MaxUnpooling(Operator):
     IndicesTensor: InputTensorDesc
     OutputTensor: StatedOutputTensorDesc
 
+    only_queues = True
     formula_text = "f(x, i) = 0 everywhere, but x at the index i in the whole output, row-major"
     accuracy = EXACT
     same_types = (("InputTensor", "OutputTensor"),)
@@ -162,13 +166,8 @@ class MaxUnpooling(Operator):
                 x, indices = x[inside], indices[inside]
             made.reshape(-1)[indices] = x
             return {"OutputTensor": made}
-        inside = xp.flatnonzero(indices < made.size)
-        # In the order of their indices, and among equal ones as they came, so that the last of these is known.
-        inside = inside[xp.argsort(indices[inside], kind="stable")]
-        indices = indices[inside].astype(np.int64)
-        is_last = xp.ones(indices.shape, np.bool_)
-        is_last[:-1] = indices[1:] != indices[:-1]
-        made.reshape(-1)[indices[is_last]] = x[inside[is_last]]
+        cells = xp.minimum(indices, made.size).astype(np.int64)
+        put_last(xp, made.reshape(-1, 1), cells, xp.ascontiguousarray(x).reshape(-1, 1))
         return {"OutputTensor": made}
 
 
@@ -185,6 +184,7 @@ class MaxPoolingGrad(Dilated, _Gradients):
 
     Type: Literal["DML_OPERATOR_MAX_POOLING_GRAD", "MAX_POOLING_GRAD"]
 
+    makes_in = True
     formula_text = "f(x, dy) = sum of dy over the windows whose first maximum the element of x is"
     accuracy = SUM
     same_types = (("InputTensor", "InputGradientTensor", "OutputGradientTensor"),)
@@ -211,8 +211,15 @@ class MaxPoolingGrad(Dilated, _Gradients):
         if not wrong:
             yield from gradient_violations(self, self.InputGradientTensor.Sizes)
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x, dy = inputs["InputTensor"], inputs["InputGradientTensor"]
+        if xp.__name__ == "cupy":
+            window = zip(self.WindowSize, self.Strides, self.Dilations, self.StartPadding, strict=True)
+            sizes = zip(window, x.shape[2:], dy.shape[2:], strict=True)
+            axes = [Axis(*attributes, size, windows) for attributes, size, windows in sizes]
+            quick = maxima_on_gpu.gradient(xp, x, dy, axes, into["OutputGradientTensor"] if into else None)
+            if quick is not None:
+                return {"OutputGradientTensor": quick}
         made = xp.empty(x.shape, x.dtype)
         spans = [_Spans.of(self, axis, x.shape[axis + 2], dy.shape[axis + 2]) for axis in range(x.ndim - 2)]
         planes = x.shape[0] * x.shape[1]
