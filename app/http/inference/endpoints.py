@@ -393,14 +393,8 @@ def _json_bytes(headers: Headers, body: Body) -> int:
 
 def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
     """The routes to `endpoint`."""
-    plain, versioned = (
-        openapi.infer("modelInfer", "Execute a model"),
-        openapi.infer("modelVersionInfer", "Execute a version of a model", "version"),
-    )
     text = (
         "Execute a model, an operator, a kept graph or one from a file: tensors in, results out, as numbers or binary."
     )
-    return [
-        DirectRoute(PATH, endpoint, "inference", text, plain),
-        DirectRoute(VERSIONED, endpoint, "inference", text, versioned),
-    ]
+    described = zip((PATH, VERSIONED), openapi.infer(), strict=True)
+    return [DirectRoute(path, endpoint, "inference", text, each) for path, each in described]

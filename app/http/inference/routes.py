@@ -1,6 +1,7 @@
 """The protocol but for inference: metadata, readiness, repository index, statistics."""
 
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, Request
@@ -25,6 +26,8 @@ from app.models.repository.model import LoadedModel
 from app.models.repository.repository import Failed, NotReady, UnknownModel
 
 router = APIRouter(prefix="/v2", tags=["inference"])
+
+Answer = TypeVar("Answer", bound=Callable[[Request], Coroutine[Any, Any, Response]])
 
 MODEL, VERSIONED = "/models/{name}", "/models/{name}/versions/{version}"
 
@@ -60,13 +63,18 @@ async def all_statistics(request: Request) -> Response:
     return _statistics(request, list(_models(request).all()))
 
 
-@router.get(MODEL, **openapi.of_model("getModelMetadata", "Describe a model", documents.ModelMetadata, "name"))
-@router.get(
-    VERSIONED,
-    **openapi.of_model(
-        "getModelVersionMetadata", "Describe a version of a model", documents.ModelMetadata, "name", "version"
-    ),
-)
+def _get(suffix: str, described: openapi.Versions) -> Callable[[Answer], Answer]:
+    """What decorates the answer to GET of something about a model, or about a version of it."""
+    plain, versioned = described
+
+    def add(answer: Answer) -> Answer:
+        router.get(f"{VERSIONED}{suffix}", **versioned)(answer)
+        return router.get(f"{MODEL}{suffix}", **plain)(answer)
+
+    return add
+
+
+@_get("", openapi.of_model("getModel{}Metadata", "Describe a {}model", documents.ModelMetadata))
 async def model(request: Request) -> Response:
     """Inputs, outputs and attributes of a model, which is an operator, a kept graph or from a file."""
     name, version = _asked(request)
@@ -74,15 +82,7 @@ async def model(request: Request) -> Response:
     return _json(found.metadata(name))
 
 
-@router.get(
-    f"{MODEL}/config", **openapi.of_model("getModelConfig", "Configuration of a model", documents.ModelConfig, "name")
-)
-@router.get(
-    f"{VERSIONED}/config",
-    **openapi.of_model(
-        "getModelVersionConfig", "Configuration of a version of a model", documents.ModelConfig, "name", "version"
-    ),
-)
+@_get("/config", openapi.of_model("getModel{}Config", "Configuration of a {}model", documents.ModelConfig))
 async def config(request: Request) -> Response:
     """A model's configuration as Triton has it: its tensors, and whether requests are run together."""
     name, version = _asked(request)
@@ -93,11 +93,7 @@ async def config(request: Request) -> Response:
     return _json(documents.config(described, VersionPolicy(latest=1)))
 
 
-@router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "Tell whether a model is ready", "name"))
-@router.get(
-    f"{VERSIONED}/ready",
-    **openapi.ready("getModelVersionReady", "Tell whether a version of a model is ready", "name", "version"),
-)
+@_get("/ready", openapi.model_ready())
 async def model_ready(request: Request) -> Response:
     """200 when inferences with this model are taken; 503 while starting or draining."""
     name, version = _asked(request)
@@ -114,15 +110,7 @@ async def model_ready(request: Request) -> Response:
     return answer_probe(documents.ModelReady(name=name, ready=is_ready), 200 if is_ready else 503)
 
 
-@router.get(
-    f"{MODEL}/stats", **openapi.of_model("getModelStatistics", "Statistics of a model", documents.Statistics, "name")
-)
-@router.get(
-    f"{VERSIONED}/stats",
-    **openapi.of_model(
-        "getModelVersionStatistics", "Statistics of a version of a model", documents.Statistics, "name", "version"
-    ),
-)
+@_get("/stats", openapi.of_model("getModel{}Statistics", "Statistics of a {}model", documents.Statistics))
 async def statistics(request: Request) -> Response:
     """What the inferences of this protocol with a model took since the start: with each of its versions, if none is
     named."""

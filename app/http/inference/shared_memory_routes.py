@@ -66,7 +66,7 @@ async def cuda_regions(request: Request) -> Response:
         None,
         404,
         409,
-        path=("region",),
+        path=["region"],
     ),
 )
 async def register(request: Request) -> Response:
@@ -89,7 +89,7 @@ async def register(request: Request) -> Response:
         None,
         404,
         409,
-        path=("region",),
+        path=["region"],
     ),
 )
 async def register_cuda(request: Request) -> Response:
@@ -109,7 +109,7 @@ async def register_cuda(request: Request) -> Response:
 )
 @router.post(
     f"{SYSTEM_REGION}/unregister",
-    **openapi.post("unregisterSharedMemory", "Unregister a region of shared memory", None, None, path=("region",)),
+    **openapi.post("unregisterSharedMemory", "Unregister a region of shared memory", None, None, path=["region"]),
 )
 async def unregister(request: Request) -> Response:
     """Forget all regions, or one. One that is not registered is forgotten already."""
@@ -124,7 +124,7 @@ async def unregister(request: Request) -> Response:
 @router.post(
     f"{CUDA_REGION}/unregister",
     **openapi.post(
-        "unregisterCudaSharedMemory", "Unregister a region of memory on a GPU", None, None, path=("region",)
+        "unregisterCudaSharedMemory", "Unregister a region of memory on a GPU", None, None, path=["region"]
     ),
 )
 async def unregister_cuda(request: Request) -> Response:
