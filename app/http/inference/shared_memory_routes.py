@@ -123,9 +123,7 @@ async def unregister(request: Request) -> Response:
 )
 @router.post(
     f"{CUDA_REGION}/unregister",
-    **openapi.post(
-        "unregisterCudaSharedMemory", "Unregister a region of memory on a GPU", None, None, path=["region"]
-    ),
+    **openapi.post("unregisterCudaSharedMemory", "Unregister a region of memory on a GPU", None, None, path=["region"]),
 )
 async def unregister_cuda(request: Request) -> Response:
     """The same of GPUs' memory. It is closed once no inference uses it any more."""
