@@ -27,7 +27,6 @@ from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.graphs import MOST, MOST_BYTES
 from app.http.core.headers import JSON_LENGTH, Headers
-from app.http.core.problems import RETRY_AFTER_SECONDS
 from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
 from app.http.inference.answers import BINARY, JSON, Answer
@@ -134,7 +133,7 @@ class _Exchange:
         try:
             return execute_resident(ticket, inference.prepared, inference.kernel, tensors, places, memory), read
         except DeviceFailed as failure:
-            raise HTTPException(503, f"{failure.reason}.", {"Retry-After": str(RETRY_AFTER_SECONDS)}) from None
+            raise HTTPException(503, f"{failure.reason}.") from None
 
     def write(self, outcome: Outcome) -> Answer:
         form, id_, regions = self.inference.form, self.parts.id, self.parts.regions
@@ -283,11 +282,7 @@ class InferEndpoint:
             found = await self.models.find(exchange.name, exchange.version)
             exchange.model, exchange.reader = found, self.reader_of(found)
             why = "it was loaded again, or unloaded, while the request came"
-        raise HTTPException(
-            503,
-            f"Model {model.called} is not compiled for this request: {why}; send it again.",
-            {"Retry-After": str(RETRY_AFTER_SECONDS)},
-        )
+        raise HTTPException(503, f"Model {model.called} is not compiled for this request: {why}; send it again.")
 
     async def _tried(self, exchange: _Exchange, body: Body) -> _Done:
         """The same where all is compiled. Raises NotCompiled."""
