@@ -16,13 +16,13 @@ from pydantic.fields import FieldInfo
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from app.http.core.media_types import JSON, MSGPACK
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
 from app.operators.catalog import OperatorDesc
 from app.operators.fusion import FusedActivation
 
 Json: TypeAlias = dict[str, Any]
 
-JSON, MSGPACK, OCTETS = "application/json", "application/msgpack", "application/octet-stream"
 TEXT = {"type": "string"}
 BYTES = TEXT | {"format": "binary"}
 BIN = BYTES | {"description": "MessagePack's bin."}

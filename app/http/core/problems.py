@@ -19,6 +19,7 @@ from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
 from app.http.core.exchange import Disconnected, Handler, Reply, Request
+from app.http.core.media_types import JSON
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 
 MEDIA_TYPE = "application/problem+json"
@@ -151,7 +152,7 @@ class Problem(Response):
             return self
         own = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
         status = 400 if self.status_code == 422 else self.status_code
-        return Response(orjson.dumps({"error": self._told}), status, own, "application/json")
+        return Response(orjson.dumps({"error": self._told}), status, own, JSON)
 
 
 def problem_for(error: Exception) -> Problem:

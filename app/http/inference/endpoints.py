@@ -27,9 +27,10 @@ from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.graphs import MOST, MOST_BYTES
 from app.http.core.headers import JSON_LENGTH, Headers
+from app.http.core.media_types import JSON, OCTETS
 from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
-from app.http.inference.answers import BINARY, JSON, Answer
+from app.http.inference.answers import Answer
 from app.http.inference.file_models import FileModel, NotCompiled
 from app.http.inference.graph_models import GraphModel
 from app.http.inference.model import Model
@@ -54,7 +55,7 @@ _MOST_TRIES = 4
 """How often a model is compiled for a request, or found again, if others take its place before it is used."""
 
 _LENGTH = JSON_LENGTH.lower().encode()
-_JSON, _BINARY = content_type(JSON), content_type(BINARY)
+_JSON, _BINARY = content_type(JSON), content_type(OCTETS)
 
 PATH, VERSIONED = "/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"
 

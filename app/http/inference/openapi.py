@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 from app.http.core import openapi as core
 from app.http.core.headers import JSON_LENGTH
+from app.http.core.media_types import OCTETS
 from app.http.core.openapi import BYTES, ON_CONDITION, TEXT, Json, answering, header, json_of, parameter
 from app.http.inference import documents
-from app.http.inference.answers import BINARY
 
 Versions: TypeAlias = tuple[Json, Json]
 """Of an operation on a model, and of the same on one of its versions."""
@@ -62,7 +62,7 @@ health = partial(core.health, error=_ERROR)
 def infer() -> Versions:
     """Of the inference routes."""
     text = f"{JSON_LENGTH} bytes of JSON, then each tensor's binary data, little-endian."
-    binary = {BINARY: {"schema": BYTES | {"description": text}}}
+    binary = {OCTETS: {"schema": BYTES | {"description": text}}}
     body = json_of(documents.InferRequest, example=_EXAMPLE) | binary
     answers = json_of(documents.InferResponse, example=_ANSWERED) | binary
 

@@ -12,6 +12,7 @@ from app import __version__
 from app.engine.graph_entries import Entry
 from app.engine.inference_counts import Counted
 from app.engine.service import Service, State
+from app.http.core.media_types import JSON
 from app.http.inference import documents, openapi
 from app.http.inference.bodies import read_json
 from app.http.inference.endpoints import InferEndpoint
@@ -222,4 +223,4 @@ def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
 
 
 def _json(document: Any) -> Response:
-    return Response(orjson.dumps(document), media_type="application/json")
+    return Response(orjson.dumps(document), media_type=JSON)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from app.http.core.media_types import JSON
 from app.http.inference import documents, openapi
 from app.http.inference.bodies import read_json
 from app.http.inference.shared_memory import AnyRegion, Asked, CudaRegion, Region, Regions
@@ -67,7 +68,7 @@ def _serve(kind: _Kind) -> None:
         found = [each.described() for each in _regions(request).of(kind.region) if name in (None, each.name)]
         if name is not None and not found:
             raise HTTPException(404, f"There is no region {name[:80]}.")
-        return Response(orjson.dumps(found), media_type="application/json")
+        return Response(orjson.dumps(found), media_type=JSON)
 
     @router.post(
         f"{one}/register",

@@ -9,8 +9,7 @@ from app.contract.violations import ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import PART, GraphKeepRequest, OnnxKeepRequest, OnnxQuery
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
-from app.http.core.media_types import media_type
-from app.http.core.openapi import OCTETS
+from app.http.core.media_types import OCTETS, media_type
 from app.http.core.queries import read_query
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer

@@ -19,12 +19,10 @@ from app.engine.graph_documents import (
     OnnxQuery,
     example_id,
 )
+from app.http.core.media_types import JSON, MSGPACK, OCTETS
 from app.http.core.openapi import (
     API,
     BYTES,
-    JSON,
-    MSGPACK,
-    OCTETS,
     ON_CONDITION,
     TEXT,
     WITH_BODY,
