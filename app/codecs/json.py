@@ -6,32 +6,29 @@ data of an input are cut out as well.
 """
 
 import json
-import re
-import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import orjson
 import pybase64
 
+from app.codecs.base64 import (
+    BLOCK,
+    Slashed,
+    blocks,
+    decode_base64,
+    encode_base64,
+    judged,
+    put_back,
+    without_backslashes,
+)
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
+from app.codecs.json_cutting import Array, cut_out
 from app.codecs.json_slices import decode
 from app.codecs.number_writing import write_nested
 from app.codecs.numbers import Numbers
-from app.codecs.structure import (
-    IN_STRING,
-    PARSED,
-    SEARCHED,
-    Search,
-    Unreadable,
-    object_of,
-    string_end,
-    too_deep,
-    too_long,
-)
+from app.codecs.structure import PARSED, Unreadable, object_of, too_deep, too_long
 from app.contract.scalars import INFINITIES
 from app.contract.tensors import TensorDesc, tensor_name
 from app.contract.validation import abbreviate
@@ -39,46 +36,7 @@ from app.contract.violations import ContractError, Path, refused
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import ALIGNMENT, SMALLEST, Buffer
 
-LONG = 24
-"""Strings among the inputs of at least so many bytes are cut out."""
-
-NAMES = 64
-"""Strings elsewhere that are cut out are as long: names of operators are shorter, and need not be put back."""
-
-BLOCK = 3 << 16
-"""Bytes of tensor data that are decoded or encoded at a time: their text is still in the cache when it is copied."""
-
-_TENSORS = 256
-"""More than any operator has."""
-
-_QUOTE = (b'"',)
-_QUOTE_CODE, _ARRAY_CODE, _OBJECT_CODE = b'"[{'
-_INPUTS = re.compile(rb'"inputs"\s*+:\s*+\{')
-_NAMED, _NAMED_DATA = re.compile(rb":\s*+\Z"), re.compile(rb'"data"\s*+:\s*+\Z')
-_NEAR = 64
-"""Bytes before an array in which its name ends. One that is further away is read as anything else is."""
-# Groups are atomic, and not repeated possessively: Python before 3.11.5 goes on behind what was matched in vain.
-_NUMBERS = re.compile(rb'[-+.0-9eE\s,\[\]]*+(?>"(?:NaN|-?Infinity)"[-+.0-9eE\s,\[\]]*+)*')
-_LONGEST_SPECIAL = len('"-Infinity"')
-_ESCAPED = re.compile(IN_STRING.encode(), re.DOTALL)
-
-_MARK = secrets.token_hex(16)  # stands for a string that was cut out; no client knows it
 _NUL = b'"\x00"'  # cannot be in what orjson makes, since it escapes NUL
-
-# The characters that may stand before "=" and "==", where 2 and 4 bits of the last one are not data but must be 0.
-_CANONICAL = {1: b"AEIMQUYcgkosw048", 2: b"AQgw"}
-
-
-@dataclass(frozen=True, slots=True)
-class Slashed:
-    """Tensor data in `body[start:stop]`, with each slash escaped, as PHP writes it, and nothing else."""
-
-    start: int
-    stop: int
-
-
-class Array(Span):
-    """An array of numbers in the wire's form: `body[start:stop]`."""
 
 
 class JsonCodec:
@@ -94,7 +52,7 @@ class JsonCodec:
 
     def decode(self, body: Body, max_structure_bytes: int, max_depth: int, memory: MemoryShare) -> Any:
         try:
-            pieces, strings = _cut(body, max_structure_bytes, memory)
+            pieces, strings = cut_out(body, max_structure_bytes, memory)
             structure = len(body) - sum(span.stop - span.start for span in strings.values())
             memory.take(PARSED * structure)
             text = b"".join(pieces).decode()
@@ -152,23 +110,23 @@ class JsonCodec:
         if isinstance(value, Span):
             text = memoryview(body)[value.start : value.stop]
         elif isinstance(value, Slashed):
-            text = _without_backslashes(memoryview(body)[value.start : value.stop], memory)
+            text = without_backslashes(memoryview(body)[value.start : value.stop], memory)
         elif isinstance(value, str):
             text = memoryview(value.encode())
         else:
             told = "are null; they " if value is None else ""
             raise _not_base64(value, path, f"{told}must be a string of base64" + (", or numbers" if desc else ""))
         try:
-            canonical, size = _judged(text)
+            canonical, size = judged(text)
             if size < SMALLEST:
                 memory.take(size)
                 data = memoryview(pybase64.b64decode_as_bytearray(text, validate=True))
             elif isinstance(value, Span | Slashed) and canonical and not text.readonly:
                 data = text[-value.start % ALIGNMENT :][:size]
-                _decode_base64(text, data, memory)
+                decode_base64(text, data, memory)
             else:
                 data = memory.buffer(size)
-                _decode_base64(text, data, memory)
+                decode_base64(text, data, memory)
         except ValueError:
             raise _not_base64(value, path, "is not base64 (RFC 4648, section 4: padded, without white space)") from None
         if not canonical:
@@ -177,7 +135,7 @@ class JsonCodec:
 
     def put_back(self, body: Body, value: object, data: Buffer) -> None:
         if isinstance(value, Span):
-            _put_back(memoryview(body)[value.start : value.stop], data)
+            put_back(memoryview(body)[value.start : value.stop], data)
 
     def encode(self, document: Any) -> list[Piece | Hole]:
         holes: list[Hole] = []
@@ -194,7 +152,7 @@ class JsonCodec:
         return orjson.dumps(value)
 
     def encode_data(self, data: Buffer) -> Encoded:
-        pieces = _encode_base64(data) if data.nbytes > BLOCK else (b'"', pybase64.b64encode(data), b'"')
+        pieces = encode_base64(data) if data.nbytes > BLOCK else (b'"', pybase64.b64encode(data), b'"')
         return Encoded(2 + (data.nbytes + 2) // 3 * 4, pieces)
 
     def encode_numbers(self, data: Buffer, desc: TensorDesc, memory: MemoryShare) -> Encoded:
@@ -203,139 +161,6 @@ class JsonCodec:
 
     def encode_number(self, number: float) -> bytes:
         return orjson.dumps(number)
-
-
-def _decode_base64(text: Buffer, data: Buffer, memory: MemoryShare) -> None:
-    """`data` may begin where `text` does, or some bytes later. Raises ValueError, with `text` as it was."""
-    for start in range(0, len(data), BLOCK):
-        memory.ensure_open()
-        try:
-            # Assignment raises ValueError if a block is shorter for having its padding in the middle.
-            data[start : start + BLOCK] = pybase64.b64decode(text[start // 3 * 4 :][: BLOCK // 3 * 4], validate=True)
-        except ValueError:
-            _put_back(text, data[:start])
-            raise
-
-
-def _put_back(text: Buffer, data: Buffer) -> None:
-    """Undo `_decode_base64`. The last block is the first: each one's text is beyond the data of those before."""
-    if text.readonly:
-        return  # they are elsewhere
-    for start in reversed(range(0, len(data), BLOCK)):
-        block = pybase64.b64encode(data[start : start + BLOCK])
-        text[start // 3 * 4 :][: len(block)] = block
-
-
-def _encode_base64(data: Buffer) -> Iterator[Piece]:
-    yield b'"'
-    for start in range(0, len(data), BLOCK):
-        yield pybase64.b64encode(data[start : start + BLOCK])
-    yield b'"'
-
-
-def _cut(body: Body, max_structure_bytes: int, memory: MemoryShare) -> tuple[list[Buffer], dict[str, Span]]:
-    """`body` in pieces, a mark in place of each long string and of each array of numbers that is an input's, and where
-    these are, by mark.
-
-    A string with an escape right before a quote is no tensor data, whatever its length, and is left where it is.
-    """
-    view, search = memoryview(body), Search(body, memory)
-    before, inside = _short_strings(NAMES), _short_strings(LONG, among_inputs=True)
-    pieces: list[Buffer] = []
-    strings: dict[str, Span] = {}
-    many = max_structure_bytes // LONG + _TENSORS  # a mark takes more memory than what is counted of what it stands for
-    start = position = cut = 0
-    depth = braces = 0  # of objects, from the one on that is called "inputs"
-    while True:
-        most = min(len(body), max_structure_bytes + cut)  # what is beyond is tensor data, or the structure too long
-        stop = min(position + SEARCHED, most)
-        passed = (inside if depth else before).match(view, position, stop)
-        opening = passed.end() if passed else stop
-        if opening >= most:
-            break
-        if opening >= stop:
-            memory.ensure_open()
-            position = opening
-            continue
-        first = view[opening]
-        if first != _QUOTE_CODE:  # among inputs
-            position = opening + 1
-            if first == _ARRAY_CODE:
-                is_data = len(strings) < many and _is_data(view, opening, depth)
-                stop = _after_numbers(view, opening, memory) if is_data else 0
-                if stop:
-                    pieces += [view[start:opening], _marked(strings, Array(opening, stop), b'"%b"')]
-                    cut += stop - opening
-                    start = position = stop
-            else:
-                depth += 1 if first == _OBJECT_CODE else -1
-                braces += 1
-                if braces > _TENSORS:
-                    depth = 0  # more than any request has: what follows is read as it is
-            continue
-        if not braces and (found := _INPUTS.match(view, opening, most)):
-            position, depth, braces = found.end(), 1, 1
-            continue
-        closing = search.find(_QUOTE, opening + 1)
-        if closing > 0 and view[closing - 1] == ord("\\"):
-            closing = string_end(_ESCAPED, view, opening + 1, most, memory)
-            if closing == most:
-                if most < len(body):
-                    raise too_long(max_structure_bytes)
-                closing = -1
-        elif closing - opening > (LONG if depth else NAMES):
-            if len(strings) >= many:
-                raise too_long(max_structure_bytes)  # those that are no tensor data are by themselves
-            pieces += [view[start : opening + 1], _marked(strings, Span(opening + 1, closing), b"%b")]
-            cut += closing - opening - 1
-            start = closing
-        if closing < 0:
-            raise Unreadable("The body is not JSON: a string in it has no end.")
-        position = closing + 1
-    if len(body) - cut > max_structure_bytes:
-        raise too_long(max_structure_bytes)
-    pieces.append(view[start:])
-    return pieces, strings
-
-
-def _marked(strings: dict[str, Span], span: Span, form: bytes) -> Buffer:
-    """What stands for the text at `span`, by which `strings` has it from now on."""
-    mark = f"{_MARK}{len(strings)}"
-    strings[mark] = span
-    return memoryview(form % mark.encode())
-
-
-def _is_data(text: Buffer, opening: int, depth: int) -> bool:
-    """Whether the array there is an input's data: the value of a name among the inputs, or of "data" in one of them."""
-    name = _NAMED if depth == 1 else _NAMED_DATA
-    return name.search(text, max(opening - _NEAR, 0), opening) is not None
-
-
-def _after_numbers(text: Buffer, start: int, memory: MemoryShare) -> int:
-    """Where the array of numbers ends that begins at `start`, or 0 if other things are in it."""
-    position, last, opened = start, 0, 0
-    while position < len(text):
-        memory.ensure_open()
-        most = min(position + SEARCHED, len(text))
-        found = _NUMBERS.match(text, position, most)
-        stop = found.end() if found else position
-        block = bytes(text[position:stop])
-        opened += block.count(b"[") - block.count(b"]")
-        if (closing := block.rfind(b"]")) >= 0:
-            last = position + closing + 1
-        if stop == position or most - stop > _LONGEST_SPECIAL:
-            break
-        position = stop
-    return 0 if opened else last
-
-
-@cache
-def _short_strings(long: int, *, among_inputs: bool = False) -> "re.Pattern[bytes]":
-    """All before a string that has `long` bytes or escapes, and before what has to be looked at: the name of the
-    inputs, and among these brackets and braces."""
-    if among_inputs:
-        return re.compile(rb'[^"\[{}]*+(?>"[^"\\]{0,%d}+"[^"\[{}]*+)*' % (long - 1))
-    return re.compile(rb'[^"]*+(?>"(?!inputs")[^"\\]{0,%d}+"[^"]*+)*' % (long - 1))
 
 
 def _unescape(body: Body, span: Span) -> str:
@@ -388,7 +213,7 @@ def _data(value: object, strings: dict[str, Span], body: Body, memory: MemorySha
     if isinstance(span, Array):
         return Numbers(memoryview(body)[span.start : span.stop])
     is_slashed = False
-    for start, stop in _blocks(memoryview(body)[: span.stop], span.start):
+    for start, stop in blocks(memoryview(body)[: span.stop], span.start):
         memory.ensure_open()
         block = bytes(body[start:stop])
         if b"\\" in block:
@@ -397,28 +222,6 @@ def _data(value: object, strings: dict[str, Span], body: Body, memory: MemorySha
                 return value  # structure, and its length is limited
             is_slashed = True
     return Slashed(span.start, span.stop) if is_slashed else span
-
-
-def _blocks(text: Buffer, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Where blocks of `text` begin and end, none of them between a backslash and a slash."""
-    while start < len(text):
-        stop = min(start + BLOCK, len(text))
-        if stop < len(text) and text[stop - 1] == ord("\\"):
-            stop += 1
-        yield start, stop
-        start = stop
-
-
-def _without_backslashes(text: Buffer, memory: MemoryShare) -> Buffer:
-    """`text` with its slashes plain, where it is, if it can be written to."""
-    result = memory.buffer(len(text)) if text.readonly else text
-    filled = 0
-    for start, stop in _blocks(text):
-        memory.ensure_open()
-        block = bytes(text[start:stop]).translate(None, b"\\")
-        result[filled : filled + len(block)] = block
-        filled += len(block)
-    return result[:filled]
 
 
 def _restore(value: Any, texts: Callable[[str], Any], depth: int) -> Any:
@@ -444,16 +247,6 @@ def _no_constants(name: str) -> None:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=_no_constants)
-
-
-def _judged(text: Buffer) -> tuple[bool, int]:
-    """Whether `text`, if it is base64, is canonical, and of how many bytes. Raises ValueError if its length is none of
-    base64."""
-    if len(text) % 4:
-        raise ValueError
-    last = bytes(text[-3:])
-    padding = last.count(b"=")
-    return padding not in _CANONICAL or last[-padding - 1] in _CANONICAL[padding], len(text) // 4 * 3 - padding
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:

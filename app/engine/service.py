@@ -222,7 +222,13 @@ class Service:
             self.ensure_open()
         buffers = prepared.bind(data)
         self.pool.check_room()  # a full queue is full for small ones too
-        return self.compute(prepared, self._bound(prepared, buffers, memory), stages)
+        bound = self._bound(prepared, buffers, memory)
+        started = perf_counter()
+        if stages is None:
+            ran = prepared.dispatch(bound, _never)
+        else:
+            ran = recorded(stages, staged, prepared.stage, prepared.dispatch, bound, _never)
+        return Outcome(bound.outputs, 0.0, perf_counter() - started, ran)
 
     async def run(
         self,
@@ -262,15 +268,6 @@ class Service:
         started = perf_counter()
         ran = staged(prepared.stage, prepared.dispatch, bound, ticket.cancelled)
         return Outcome(bound.outputs, ticket.queue_seconds, perf_counter() - started, ran)
-
-    def compute(self, prepared: Prepared, bound: Bound, stages: Stages | None = None) -> Outcome:
-        """Dispatch a kernel that `runs_inline` on what was admitted, here and now."""
-        started = perf_counter()
-        if stages is None:
-            ran = prepared.dispatch(bound, _never)
-        else:
-            ran = recorded(stages, staged, prepared.stage, prepared.dispatch, bound, _never)
-        return Outcome(bound.outputs, 0.0, perf_counter() - started, ran)
 
     def check_inline(self) -> None:
         """Whether something that is done here and now is taken. Raises QueueFull, Draining."""

@@ -17,9 +17,12 @@ import pytest
 from hypothesis import assume, example, given, settings
 
 import app.codecs.json
-from app.codecs import json_slices
+from app.codecs import base64 as codecs_base64
+from app.codecs import json_cutting, json_slices
+from app.codecs.base64 import BLOCK, Slashed
 from app.codecs.codec import Codec, Span
-from app.codecs.json import BLOCK, LONG, NAMES, JsonCodec, Slashed
+from app.codecs.json import JsonCodec
+from app.codecs.json_cutting import LONG, NAMES
 from app.codecs.numbers import Numbers
 from app.codecs.structure import SEARCHED, Unreadable
 from app.contract.violations import ContractError
@@ -69,9 +72,9 @@ def plain(body: bytes) -> Any:
 def cutting() -> Iterator[None]:
     """Strings of 4 bytes and more are cut out, and little is searched at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app.codecs.json, "LONG", 4)
-        patch.setattr(app.codecs.json, "NAMES", 4)
-        patch.setattr(app.codecs.json, "SEARCHED", 16)
+        patch.setattr(json_cutting, "LONG", 4)
+        patch.setattr(json_cutting, "NAMES", 4)
+        patch.setattr(json_cutting, "SEARCHED", 16)
         yield
 
 
@@ -134,8 +137,8 @@ def test_valid_documents(document: Any, ensure_ascii: bool, indent: int | None) 
 def test_others_have_their_turn_while_structure_is_read(monkeypatch: pytest.MonkeyPatch, middle: bytes) -> None:
     """No call goes on for longer than for so much text."""
     most = 1 << 10
-    monkeypatch.setattr(app.codecs.json, "SEARCHED", most)
-    monkeypatch.setattr(app.codecs.json, "_ESCAPED", re.compile(rb'(?>[^"\\]++|\\.){0,512}', re.DOTALL))
+    monkeypatch.setattr(json_cutting, "SEARCHED", most)
+    monkeypatch.setattr(json_cutting, "_ESCAPED", re.compile(rb'(?>[^"\\]++|\\.){0,512}', re.DOTALL))
     monkeypatch.setattr(json_slices, "SLICE", most)
     many = middle * (most * 64 // len(middle))
     body = b'["%b"]' % many if middle.startswith(b"\\") else b"[%b1]" % many
@@ -196,7 +199,7 @@ def test_an_array_with_other_things_in_it_is_read_as_it_is(given: Any) -> None:
 @pytest.mark.parametrize("end", ["\\\\", "\\/\\\\", "\\\\/", "\\n", "\\/\\/"])
 def test_escapes_at_the_ends_of_blocks(monkeypatch: pytest.MonkeyPatch, blocks: int, before: int, end: str) -> None:
     """Of slashes or of anything else."""
-    monkeypatch.setattr(app.codecs.json, "BLOCK", 32)
+    monkeypatch.setattr(codecs_base64, "BLOCK", 32)
     text = "A" * (32 * blocks - before) + end
     body = f'{{"inputs": {{"a": "{text}"}}}}'.encode()
     value = CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, share())["inputs"]["a"]
@@ -207,7 +210,7 @@ def test_escapes_at_the_ends_of_blocks(monkeypatch: pytest.MonkeyPatch, blocks: 
 def test_nothing_but_tensor_data_is_taken_out_and_put_back(searched: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To put names of operators back takes as long as to read the rest."""
     monkeypatch.delattr(app.codecs.json, "_restore")
-    monkeypatch.setattr(app.codecs.json, "SEARCHED", searched)
+    monkeypatch.setattr(json_cutting, "SEARCHED", searched)
     text, numbers = "A" * LONG, [[1, 2], [3, 4]]
     data = [text, numbers, {"Sizes": [1, 2], "data": text, "of": {"Sizes": [1, 2]}}, {"data": numbers}]
     inputs = {f"input {number}": each for number, each in enumerate([*data, data[2:]])}
@@ -356,7 +359,7 @@ class TestTensorData:
         self, monkeypatch: pytest.MonkeyPatch, size: int, is_writable: bool, block: int
     ) -> None:
         """As PHP writes them, wherever blocks end."""
-        monkeypatch.setattr(app.codecs.json, "BLOCK", block)
+        monkeypatch.setattr(codecs_base64, "BLOCK", block)
         data = b"\xff" * size + np.random.default_rng(1).bytes(size)
         text = base64.b64encode(data).replace(b"/", b"\\/")
         body: Any = b'{"inputs": {"InputTensor": "' + text + b'"}}'

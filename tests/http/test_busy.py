@@ -11,7 +11,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from app.codecs.json import NAMES
+from app.codecs.json_cutting import NAMES
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, metric, slow_dispatch, start, wait_for, wait_until
 from tests.http.refusals import refusal_of

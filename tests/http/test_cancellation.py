@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.codecs.base64 import BLOCK, Slashed
 from app.codecs.codec import Span
-from app.codecs.json import BLOCK, JsonCodec, Slashed
+from app.codecs.json import JsonCodec
 from app.codecs.number_writing import write_numbers
 from app.codecs.numbers import read_numbers
 from app.codecs.structure import SEARCHED

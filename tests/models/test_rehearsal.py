@@ -20,6 +20,7 @@ from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.asgi import AsgiBody
 from app.http.core.exchange import Reply, Request
+from app.http.core.problems import problem_for
 from app.http.inference.endpoints import InferEndpoint
 from app.http.inference.file_models import FileModel
 from app.http.inference.rehearsal import rehearsals
@@ -212,7 +213,8 @@ def test_one_that_is_loaded_again_and_again_says_so(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Repository, "compiled", compile_and_load)
     with pytest.raises(HTTPException, match="affine:1 is not compiled for this request: it was loaded again") as raised:
         asyncio.run(ask(endpoint))
-    assert (raised.value.status_code, raised.value.headers) == (503, {"Retry-After": "1"})
+    answer = problem_for(raised.value)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     repository.close()
     service.close()
     assert service.memory.used == 0

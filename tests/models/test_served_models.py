@@ -165,7 +165,9 @@ def test_what_cannot_be_served_is_listed_with_the_reason(client: httpx.Client) -
     ready = client.post("/v2/repository/index", json={"ready": True}).json()
     assert ready == [each for each in listed.values() if each["state"] == "READY"]
     assert client.get("/v2/models/unsupported/ready").status_code == 503
-    assert "Det" in client.post("/v2/models/unsupported/infer", json={"inputs": []}).json()["error"]
+    refused = client.post("/v2/models/unsupported/infer", json={"inputs": []})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert "Det" in refused.json()["error"]
     assert client.post("/v2/repository/models/unsupported/load").status_code == 400
     assert client.get("/v2/models/activation_celu").json()["inputs"][0]["name"] == "InputTensor"
 

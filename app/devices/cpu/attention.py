@@ -15,14 +15,13 @@ from app.memory.arrays import Array
 from app.operators.attention.multihead import Attention
 from app.operators.attention.softmax import weights
 from app.operators.compiled import CompiledOperator
-from app.programs.dispatchable import Dispatchable
 
 
 def attention_kernel(
-    compiled: Dispatchable, loops: LoopCode, structures: Structures, threads: Threads
+    compiled: CompiledOperator, loops: LoopCode, structures: Structures, threads: Threads
 ) -> "AttentionKernel | None":
     """For the operator, if it is one of these."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, Attention):
         return None
     return AttentionKernel(compiled, threads, _Softmax(loops, structures))
@@ -31,7 +30,7 @@ def attention_kernel(
 class AttentionKernel(CallKernel):
     """Implements `Kernel`."""
 
-    def __init__(self, compiled: Dispatchable, threads: Threads, softmax: "_Softmax") -> None:
+    def __init__(self, compiled: CompiledOperator, threads: Threads, softmax: "_Softmax") -> None:
         super().__init__(compiled, threads)
         self._softmax = softmax
 

@@ -71,6 +71,11 @@ COMPILED_ROWS = 4
 is made for more than one dispatch, as much as others."""
 
 
+_OF_CALLS = (scan_kernel, firsts_kernel, quantizing_kernel, scatter_kernel, maximum_gradient_kernel)
+_OF_COORDINATES = (pool_kernel, position_kernel, random_kernel, window_sums_kernel)
+"""What makes kernels of their own for operators that have no formula of an element, and for others by coordinates."""
+
+
 class NumpyDevice:
     """Implements `Device`. `helpers` is where idle threads take blocks of a big tensor.
 
@@ -160,33 +165,17 @@ class NumpyDevice:
     def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None, least: int | None = None) -> Kernel:
         """`known` are inputs that are the same for all dispatches; it is None outside of graphs. `least` is how many
         elements are worth a loop, if not as many as usual."""
-        least, elements, team = least or self._least, compiled.elements, self.team
+        least, elements = least or self._least, compiled.elements
         if self._loops and elements >= least:
             compiled = simpler(compiled, self._structures)
         if compiled.program.call:
-            by_loop: Kernel | None = None
-            if self._compiler and self._loops and self._conversions and team:
-                by_loop = convolution_kernel(compiled, self._loops, self._conversions, known)
-                by_loop = by_loop or transposed_kernel(compiled, self._compiler, team, known)
-                by_loop = by_loop or recurrent_kernel(compiled, self._compiler, team)
-                if elements >= least:
-                    by_loop = by_loop or attention_kernel(compiled, self._loops, self._structures, self._threads)
-                    by_loop = by_loop or integer_product_kernel(compiled, self._compiler, team, known)
-                    by_loop = by_loop or integer_convolution_kernel(compiled, self._compiler, team, known)
-                    by_loop = by_loop or scan_kernel(compiled, self._compiler, team)
-                    by_loop = by_loop or firsts_kernel(compiled, self._compiler, team)
-                    by_loop = by_loop or quantizing_kernel(compiled, self._compiler, team)
-                    by_loop = by_loop or scatter_kernel(compiled, self._compiler, team)
-                    by_loop = by_loop or maximum_gradient_kernel(compiled, self._compiler, team)
-                    by_loop = by_loop or response_gradient_kernel(
-                        compiled, team, self._threads, self._structures, least
-                    )
-            by_loop = by_loop or product_kernel(compiled, team, self._threads, known)
+            by_loop = self._of_call(compiled, known, least) if isinstance(compiled, CompiledOperator) else None
+            by_loop = by_loop or product_kernel(compiled, self.team, self._threads, known)
             return by_loop or CallKernel(compiled, self._threads)
         loops = self._loops if elements >= least else None
         is_of_run = loops is not None and known is not None
-        if loops and self._compiler and team and elements >= TILED:
-            by_tiles = tiles_kernel(compiled, self._compiler, team)
+        if loops and elements >= TILED:
+            by_tiles = tiles_kernel(compiled, loops.team)
             if by_tiles:
                 return by_tiles
         if loops and not compiled.program.is_by_position:
@@ -196,12 +185,9 @@ class NumpyDevice:
         # Only such an operator makes one of several elements: to ask each of these kernels takes a while.
         if isinstance(compiled, CompiledOperator) and compiled.operator.by_coordinates:
             by_own: Kernel | None = None
-            if loops and self._compiler and team:
-                by_own = pool_kernel(compiled, self._compiler, team)
-                by_own = by_own or position_kernel(compiled, self._compiler, team)
-                by_own = by_own or random_kernel(compiled, self._compiler, team)
-                by_own = by_own or window_sums_kernel(compiled, self._compiler, team)
-                by_own = by_own or weighted_sums_kernel(compiled, self._compiler, team, self._structures)
+            if loops:
+                by_own = _first_of(_OF_COORDINATES, compiled, loops.team)
+                by_own = by_own or weighted_sums_kernel(compiled, loops.team, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
             if by_own:
                 return by_own
@@ -209,13 +195,36 @@ class NumpyDevice:
         kernels: list[Kernel] = []
         for output, made in compiled.program.maps.items():
             kernels.append(
-                CoordinateKernel(compiled, output, self._threads, self._structures, team, by_rows)
+                CoordinateKernel(compiled, output, self._threads, self._structures, self.team, by_rows)
                 if made.by_coordinates
                 else NumpyRowKernel(compiled, output, self._threads, loops, self._structures)
                 if made.axes
                 else NumpyKernel(compiled, output, self._threads, loops, self._structures, self._tables)
             )
         return kernels[0] if len(kernels) == 1 else InTurn(kernels)
+
+    def _of_call(self, compiled: CompiledOperator, known: Mapping[str, Buffer] | None, least: int) -> Kernel | None:
+        """By loops of its own, for an operator that has no formula of an element."""
+        loops, conversions = self._loops, self._conversions
+        if loops is None or conversions is None:
+            return None
+        made: Kernel | None = convolution_kernel(compiled, loops, conversions, known)
+        made = made or transposed_kernel(compiled, loops.team, known) or recurrent_kernel(compiled, loops.team)
+        if made or compiled.elements < least:
+            return made
+        return (
+            attention_kernel(compiled, loops, self._structures, self._threads)
+            or integer_product_kernel(compiled, loops.team, known)
+            or integer_convolution_kernel(compiled, loops.team, known)
+            or _first_of(_OF_CALLS, compiled, loops.team)
+            or response_gradient_kernel(compiled, loops.team, self._threads, self._structures, least)
+        )
+
+
+def _first_of(
+    makers: Sequence[Callable[[CompiledOperator, Team], Kernel | None]], compiled: CompiledOperator, team: Team
+) -> Kernel | None:
+    return next(filter(None, (make(compiled, team) for make in makers)), None)
 
 
 class _Form(NamedTuple):

@@ -7,7 +7,6 @@ from functools import lru_cache
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import firsts
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import LOOK
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
@@ -15,7 +14,6 @@ from app.devices.cpu.llvm.types import llvm_type
 from app.memory.addresses import whole_lines
 from app.operators.compiled import CompiledOperator
 from app.operators.indexing.top_k import TopK, TopK1
-from app.programs.dispatchable import Dispatchable
 
 WORK = 4
 """Of an element."""
@@ -24,9 +22,9 @@ FOUND = 1 << 3
 """Of one that is found, for each halving of so many that leads to one."""
 
 
-def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def firsts_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     """For the operator, if it is one of packed tensors."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, TopK | TopK1):
         return None
     x, values, indices = (
@@ -42,7 +40,7 @@ def firsts_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> Cal
     together = 1 if by_rows else lanes
     name = x.DataType.value.lower()
     type_, index = llvm_type(name), llvm_type(indices.DataType.value.lower())
-    code = Code(compiler, _source(type_, index, lanes, by_rows, name.startswith("u"), operator.decreasing))
+    code = Code(team.compiler, _source(type_, index, lanes, by_rows, name.startswith("u"), operator.decreasing))
     outputs = list(compiled.outputs)
     pointers = [
         Pointer(0, Of.INPUT),

@@ -49,11 +49,11 @@ positions: of far dilations it would be padding for the most part, and gigabytes
 
 
 def integer_convolution_kernel(
-    compiled: Dispatchable, compiler: Compiler, team: Team, known: Mapping[str, Buffer] | None
+    compiled: Dispatchable, team: Team, known: Mapping[str, Buffer] | None
 ) -> CallsKernel | None:
     """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
     it is None outside of graphs."""
-    found = _IntegerConvolution.of(compiled, compiler)
+    found = _IntegerConvolution.of(compiled, team.compiler)
     if found is None:
         return None
     filters = found.filters.kept(known or {}, team)

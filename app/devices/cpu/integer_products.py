@@ -39,11 +39,11 @@ _BYTES = (DataType.INT8, DataType.UINT8)
 
 
 def integer_product_kernel(
-    compiled: Dispatchable, compiler: Compiler, team: Team, known: Mapping[str, Buffer] | None
+    compiled: Dispatchable, team: Team, known: Mapping[str, Buffer] | None
 ) -> CallsKernel | None:
     """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
     it is None outside of graphs."""
-    found = _IntegerProduct.of(compiled, compiler)
+    found = _IntegerProduct.of(compiled, team.compiler)
     if found is None:
         return None
     kept = found.right.kept(known or {}, team)

@@ -10,7 +10,6 @@ from app.contract.constants import DataType
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import maximum_gradients
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
 from app.devices.cpu.llvm.team import Team
@@ -20,7 +19,6 @@ from app.memory.addresses import whole_lines
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.pooling.maxima import MaxPoolingGrad
-from app.programs.dispatchable import Dispatchable
 
 LARGEST_PLANE = 1 << 20
 """Elements of a plane, whose sums each thread has in memory of its own."""
@@ -29,9 +27,9 @@ WORK = 4
 """Of an element of a window."""
 
 
-def maximum_gradient_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def maximum_gradient_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     """For the operator, if it is the one, of packed tensors."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, MaxPoolingGrad):
         return None
     if not all(each.is_packed for each in (*compiled.inputs.values(), *compiled.outputs.values())):
@@ -48,7 +46,7 @@ def maximum_gradient_kernel(compiled: Dispatchable, compiler: Compiler, team: Te
         return None
     tables = [*_rows(windows), taps_along(windows)]
     stride = windows.strides[-1]
-    code = Code(compiler, _source(x.DataType, stride if stride <= 2 else 0))
+    code = Code(team.compiler, _source(x.DataType, stride if stride <= 2 else 0))
     own = [whole_lines(size) for size in (8 * plane, 4 * length, 4 * length)]
     addresses = [each.ctypes.data for each in tables]
     numbers = [plane, rows, length, windows.extents[-1], stride]

@@ -12,7 +12,6 @@ from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm import pools
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.arrays import numpy_type
@@ -20,7 +19,6 @@ from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
-from app.programs.dispatchable import Dispatchable
 
 LEAST_ROW, LEAST_OF_LARGE = 4, 8
 """Positions of a row: of fewer, most of a vector would be nothing. For windows of more than SMALL elements, which are
@@ -38,9 +36,9 @@ FARTHEST = 1 << 31
 """Coordinates that vectors have, with 32 bits."""
 
 
-def pool_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> "PoolKernel | None":
+def pool_kernel(compiled: CompiledOperator, team: Team) -> "PoolKernel | None":
     """For the operator, if it is one that the loops are for: of some windows in a row, and without their indices."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, MaxPooling | MaxPooling1 | MaxPooling2 | AveragePooling | AveragePooling1):
         return None
     if len(compiled.outputs) != 1:
@@ -58,8 +56,8 @@ def pool_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> "Pool
         return None
     counts = None
     if isinstance(operator, AveragePooling | AveragePooling1):
-        counts = _counts(space, compiler.vector_floats, include_padding=operator.IncludePadding)
-    return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), counts, compiler, team)
+        counts = _counts(space, team.compiler.vector_floats, include_padding=operator.IncludePadding)
+    return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), counts, team)
 
 
 def _counts(space: Space, width: int, *, include_padding: bool) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -77,20 +75,19 @@ class PoolKernel(CallsKernel):
 
     def __init__(
         self,
-        compiled: Dispatchable,
+        compiled: CompiledOperator,
         space: Space,
         channels: int,
         counts: "np.ndarray[tuple[int], np.dtype[np.float64]] | None",
-        compiler: Compiler,
         team: Team,
     ) -> None:
         """With `counts`, averages; without, maxima."""
         self._counts = counts
         stride = space.strides[2]
-        width = compiler.vector_floats
+        width = team.compiler.vector_floats
         together = min(-(-space.positions[2] // width), TOGETHER)
         type_ = numpy_type(compiled.outputs["OutputTensor"].DataType).name
-        code = Code(compiler, _source(width, stride if stride <= 2 else 0, together, type_, counts is not None))
+        code = Code(team.compiler, _source(width, stride if stride <= 2 else 0, together, type_, counts is not None))
         table = 0 if counts is None else counts.ctypes.data
         work = WORK * space.places * (space.taps + 1)
         numbers = [space.elements, space.places, *space.sizes, *space.extents, *space.positions]

@@ -8,21 +8,19 @@ from app.contract.constants import AxisDirection, ReduceFunction
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import positions
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
 from app.operators.compiled import CompiledOperator
 from app.operators.reduction.reductions import Argmax, Argmin, Reduce
-from app.programs.dispatchable import Dispatchable
 
 WORK = 4
 """Of an element."""
 
 
-def position_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def position_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     """For the operator, if it is one of packed rows: what it reduces lies together."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, Argmax | Argmin | Reduce):
         return None
     is_last = not isinstance(operator, Reduce) and operator.AxisDirection is AxisDirection.DECREASING
@@ -40,7 +38,7 @@ def position_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> C
         return None
     lanes = next(each for each in positions.LANES if each <= count)
     index = llvm_type(made.DataType.value.lower())
-    code = Code(compiler, _source(x.DataType.value.lower(), index, lanes, is_largest, is_last))
+    code = Code(team.compiler, _source(x.DataType.value.lower(), index, lanes, is_largest, is_last))
     pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)]
     calls = [
         Call(code, array("q", [0, 0, part.start, part.stop, count]), pointers, WORK * count * len(part))

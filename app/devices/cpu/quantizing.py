@@ -7,13 +7,11 @@ from app.contract.constants import DataType
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import quantizing
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.addresses import LINE
 from app.operators.compiled import CompiledOperator
 from app.operators.quantization.elements import DynamicQuantizeLinear
-from app.programs.dispatchable import Dispatchable
 
 WORK = 4, 16
 """Of an element, to find bounds and to quantize it."""
@@ -22,19 +20,19 @@ LONGEST = 1 << 30
 """Elements that are counted with 32 bits."""
 
 
-def quantizing_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def quantizing_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     """For the operator, if it is the one, of packed tensors."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, DynamicQuantizeLinear):
         return None
     x, made = operator.InputTensor, compiled.outputs["OutputTensor"]
     is_packed = x.is_packed and made.is_packed
     if x.DataType is not DataType.FLOAT32 or not is_packed or x.elements > LONGEST:
         return None
-    width, least = compiler.vector_floats, 0 if made.DataType is DataType.UINT8 else -128
+    width, least = team.compiler.vector_floats, 0 if made.DataType is DataType.UINT8 else -128
     pair = 2 * 4 * width
     whole = range(x.elements)
-    first, *rest = (Code(compiler, source) for source in _sources(width, least))
+    first, *rest = (Code(team.compiler, source) for source in _sources(width, least))
     bounds = [
         Call(
             first,

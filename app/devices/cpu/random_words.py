@@ -6,26 +6,24 @@ from functools import lru_cache
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import random_words
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.random_words import AT_ONCE
 from app.devices.cpu.llvm.team import Team
 from app.operators.compiled import CompiledOperator
 from app.operators.random_numbers.generators import RandomGenerator
-from app.programs.dispatchable import Dispatchable
 
 WORK = 1 << 4
 """Of a word."""
 
 
-def random_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def random_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     """For the operator, if it is the one, of packed tensors."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     tensors = [*compiled.inputs.values(), *compiled.outputs.values()]
     if not isinstance(operator, RandomGenerator) or not all(each.is_packed for each in tensors):
         return None
     elements = compiled.outputs["OutputTensor"].elements
-    code = Code(compiler, _words())
+    code = Code(team.compiler, _words())
     calls = []
     for part in portions(range(-(-elements // AT_ONCE)), WORK * AT_ONCE, team.most):
         first = part.start * AT_ONCE
@@ -34,7 +32,7 @@ def random_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> Cal
         calls.append(Call(code, array("q", [0, 0, first // 4, count]), pointers, WORK * count))
     if len(compiled.outputs) > 1:
         pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT, 1)]
-        calls.append(Call(Code(compiler, _after()), array("q", [0, 0, -(-elements // 4)]), pointers, WORK))
+        calls.append(Call(Code(team.compiler, _after()), array("q", [0, 0, -(-elements // 4)]), pointers, WORK))
     return CallsKernel(compiled, Calls([calls]), team)
 
 

@@ -9,7 +9,6 @@ from app.contract.constants import DataType
 from app.devices.cpu.activations import LoweredActivation, lowered_activation
 from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Calls
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.recurrent_calls import RecurrentCalls
 from app.devices.cpu.tensors import Tensor
@@ -19,7 +18,6 @@ from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
 from app.operators.recurrent.steps import Recurrent
-from app.programs.dispatchable import Dispatchable
 
 FEW, MANY = 16, 256
 """Of more than few sequences, weights that no cache keeps from some sequences to the next ones are multiplied sooner by
@@ -35,9 +33,9 @@ MOST_OWN = 16 << 20
 """Bytes that a graph's step may have of its own."""
 
 
-def recurrent_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> "RecurrentKernel | None":
+def recurrent_kernel(compiled: CompiledOperator, team: Team) -> "RecurrentKernel | None":
     """For the operator, if it is one that the loop is for."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, Recurrent):
         return None
     sequences, weights = operator.InputTensor.Sizes[2], 4 * math.prod(operator.RecurrenceTensor.Sizes[2:])
@@ -46,7 +44,7 @@ def recurrent_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> 
     each = len(operator.activations)
     lowered = [lowered_activation(fused, f"f{place % each}") for place, fused in enumerate(operator.ActivationDescs)]
     found = [activation for activation in lowered if activation]
-    return RecurrentKernel(compiled, operator, found, compiler, team) if len(found) == len(lowered) else None
+    return RecurrentKernel(compiled, operator, found, team) if len(found) == len(lowered) else None
 
 
 class RecurrentKernel:
@@ -54,10 +52,9 @@ class RecurrentKernel:
 
     def __init__(
         self,
-        compiled: Dispatchable,
+        compiled: CompiledOperator,
         operator: Recurrent,
         activations: Sequence[LoweredActivation],
-        compiler: Compiler,
         team: Team,
     ) -> None:
         self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
@@ -68,7 +65,7 @@ class RecurrentKernel:
             for each in (*self._inputs, *self._outputs)
         )
         """Whether loops may read and write the buffers themselves."""
-        self._layer = RecurrentCalls(compiled, operator, activations, compiler, team.most)
+        self._layer = RecurrentCalls(compiled, operator, activations, team.compiler, team.most)
         self._making = Making(self._layer.calls, len(self._inputs), len(self._outputs), team)
 
     @property

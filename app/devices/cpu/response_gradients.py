@@ -20,7 +20,6 @@ from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.normalization.local_response import LocalResponseNormalizationGrad, is_three_quarters
 from app.operators.normalization.response_stages import ResponseGradients, ResponseRatios
 from app.operators.operator import Operator
-from app.programs.dispatchable import Dispatchable
 
 MOST_CHANNELS = 1 << 7
 """Of a region across them: of larger ones, sums made of one another are quicker."""
@@ -30,10 +29,10 @@ MOST_ALONG = 3
 
 
 def response_gradient_kernel(
-    compiled: Dispatchable, team: Team, threads: Threads, structures: Structures, least: int
+    compiled: CompiledOperator, team: Team, threads: Threads, structures: Structures, least: int
 ) -> "ResponseGradientKernel | None":
     """For the operator, if it has the power that needs no pow, which loops do not have."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, LocalResponseNormalizationGrad) or not is_three_quarters(operator.Beta):
         return None
     channels = min(operator.LocalSize, operator.InputTensor.Sizes[1])

@@ -9,21 +9,19 @@ from app.contract.constants import AxisDirection
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scans
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.operators.compiled import CompiledOperator
 from app.operators.indexing.scans import CumulativeProduct, CumulativeSummation
-from app.programs.dispatchable import Dispatchable
 
 WORK = 8
 """Of an element."""
 
 
-def scan_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def scan_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     """For the operator, if it is a scan of packed tensors."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, CumulativeSummation | CumulativeProduct):
         return None
     x, made = compiled.inputs["InputTensor"], compiled.outputs["OutputTensor"]
@@ -35,7 +33,7 @@ def scan_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> Calls
     is_exclusive = (
         operator.HasExclusiveSum if isinstance(operator, CumulativeSummation) else operator.HasExclusiveProduct
     )
-    code = Code(compiler, _source(type_, "add" if is_sum else "mul", columns == 1, is_exclusive))
+    code = Code(team.compiler, _source(type_, "add" if is_sum else "mul", columns == 1, is_exclusive))
     is_decreasing = operator.AxisDirection is AxisDirection.DECREASING
     start = (count - 1) * columns * bytes_of(type_) if is_decreasing else 0
     pointers = [Pointer(0, Of.INPUT, offset=start), Pointer(1, Of.OUTPUT, offset=start)]

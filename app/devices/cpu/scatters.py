@@ -18,7 +18,6 @@ from app.devices.cpu.threads import parts
 from app.operators.compiled import CompiledOperator
 from app.operators.indexing.scatter import Scatter, ScatterNd
 from app.operators.pooling.maxima import MaxUnpooling
-from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
 WORK = 1 << 4
@@ -31,32 +30,32 @@ WIDE = 1 << 9
 """Bytes of an update of which threads take parts each."""
 
 
-def scatter_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def scatter_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     """For the operator, if it is one of these, of packed tensors."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, Scatter | ScatterNd | MaxUnpooling):
         return None
     if not all(each.is_packed for each in (*compiled.inputs.values(), *compiled.outputs.values())):
         return None
     match operator:
         case Scatter():
-            along = _along_axis(compiled, operator, compiler, team)
-            stages = [_copied(compiled, compiler, _writers(compiled, [along], team)), along]
+            along = _along_axis(compiled, operator, team)
+            stages = [_copied(compiled, team.compiler, _writers(compiled, [along], team)), along]
         case ScatterNd():
             x, length = operator.InputTensor, operator.IndicesTensor.Sizes[-1]
             first = x.rank - operator.InputDimensionCount  # those before have one element
             sizes, strides = (each[first : first + length] for each in (x.Sizes, packed_strides(x.Sizes)))
             width = math.prod(x.Sizes[first + length :])
-            led = _led(compiled, "UpdatesTensor", sizes, strides, width, compiler, team)
-            stages = [_copied(compiled, compiler, _writers(compiled, led, team)), *led]
+            led = _led(compiled, "UpdatesTensor", sizes, strides, width, team)
+            stages = [_copied(compiled, team.compiler, _writers(compiled, led, team)), *led]
         case MaxUnpooling():
             elements = compiled.outputs["OutputTensor"].elements
-            led = _led(compiled, "InputTensor", [elements], [1], 1, compiler, team)
-            stages = [_cleared(compiled, compiler, _writers(compiled, led, team)), *led]
+            led = _led(compiled, "InputTensor", [elements], [1], 1, team)
+            stages = [_cleared(compiled, team.compiler, _writers(compiled, led, team)), *led]
     return CallsKernel(compiled, Calls(stages), team)
 
 
-def _along_axis(compiled: Dispatchable, operator: Scatter, compiler: Compiler, team: Team) -> list[Call]:
+def _along_axis(compiled: CompiledOperator, operator: Scatter, team: Team) -> list[Call]:
     """Updates of which each has an index of its own."""
     x, indices, _ = compiled.inputs.values()
     size, index = x.DataType.bits // 8, indices.DataType.value.lower()
@@ -64,7 +63,7 @@ def _along_axis(compiled: Dispatchable, operator: Scatter, compiler: Compiler, t
     stride, to[operator.Axis] = to[operator.Axis], 0
     counts, (to, steps) = collapse(indices.Sizes, [to, packed_strides(indices.Sizes)])
     names = list(compiled.inputs)
-    code = Code(compiler, _source(size, llvm_type(index), len(counts), not index.startswith("u")))
+    code = Code(team.compiler, _source(size, llvm_type(index), len(counts), not index.startswith("u")))
     # Along the axis updates stay in their order. Of the longest one of the others there are parts for threads.
     others = [axis for axis, step in enumerate(to) if step]
     split = max(others, key=lambda axis: counts[axis], default=0)
@@ -88,12 +87,11 @@ def _along_axis(compiled: Dispatchable, operator: Scatter, compiler: Compiler, t
 
 
 def _led(
-    compiled: Dispatchable,
+    compiled: CompiledOperator,
     updates: str,
     sizes: Sequence[int],
     strides: Sequence[int],
     width: int,
-    compiler: Compiler,
     team: Team,
 ) -> list[list[Call]]:
     """Updates of `width` elements, each with a tuple of coordinates along dimensions of these sizes and strides.
@@ -102,7 +100,7 @@ def _led(
     names, indices = list(compiled.inputs), compiled.inputs["IndicesTensor"]
     size, index = compiled.inputs[updates].DataType.bits // 8, indices.DataType
     type_, is_signed = llvm_type(index.value.lower()), index.value.startswith("I")
-    code = Code(compiler, _source_of_tuples(size, type_, len(sizes), is_signed, width == 1))
+    code = Code(team.compiler, _source_of_tuples(size, type_, len(sizes), is_signed, width == 1))
     count, step = indices.elements // len(sizes), width * size
     along = [number for along, stride in zip(sizes, strides, strict=True) for number in (along, size * stride)]
 
@@ -122,14 +120,14 @@ def _led(
     return stages
 
 
-def _writers(compiled: Dispatchable, led: Sequence[Sequence[Call]], team: Team) -> int:
+def _writers(compiled: CompiledOperator, led: Sequence[Sequence[Call]], team: Team) -> int:
     """How many threads write what is `led` into then: one if that is one's work, unless caches are too small for it.
     What another one has written comes more slowly out of its cache than it is written."""
     is_of_one = all(len(stage) == 1 for stage in led)
     return 1 if is_of_one and _bytes(compiled.outputs["OutputTensor"]) < CACHED else team.most
 
 
-def _copied(compiled: Dispatchable, compiler: Compiler, threads: int) -> list[Call]:
+def _copied(compiled: CompiledOperator, compiler: Compiler, threads: int) -> list[Call]:
     """All of the input, to the output."""
     code, number = Code(compiler, _copies()), list(compiled.inputs).index("InputTensor")
     return [
@@ -143,7 +141,7 @@ def _copied(compiled: Dispatchable, compiler: Compiler, threads: int) -> list[Ca
     ]
 
 
-def _cleared(compiled: Dispatchable, compiler: Compiler, threads: int) -> list[Call]:
+def _cleared(compiled: CompiledOperator, compiler: Compiler, threads: int) -> list[Call]:
     """All of the output."""
     code = Code(compiler, _zeros())
     return [

@@ -8,7 +8,6 @@ from functools import lru_cache
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import tiles
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.layout import walk
@@ -23,7 +22,7 @@ TILED = 1 << 13
 """Elements, of which fewer are in the cache while a loop goes along columns, and soon done."""
 
 
-def tiles_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def tiles_kernel(compiled: Dispatchable, team: Team) -> CallsKernel | None:
     """For what copies an input as it is, if its elements lie one behind the other along another dimension than the
     output's, and there are tiles of both."""
     if len(compiled.outputs) != 1 or len(compiled.inputs) != 1:
@@ -34,13 +33,13 @@ def tiles_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> Call
         return None
     sizes, (given, taken) = walk(compiled, output)
     size = made.stored.bits // 8
-    width = min(4 * compiler.vector_floats // size, WIDEST)
+    width = min(4 * team.compiler.vector_floats // size, WIDEST)
     *outer, along = range(len(sizes))
     down = next((axis for axis in outer if given[axis] == 1), None)
     if down is None or taken[along] != 1 or min(sizes[down], sizes[along]) < width:
         return None
     outer.remove(down)
-    code = Code(compiler, _source(size, width, len(outer)))
+    code = Code(team.compiler, _source(size, width, len(outer)))
     # Of the longest dimension there are parts for threads; of the rows that are turned they are whole tiles.
     split = max([*outer, down], key=lambda axis: sizes[axis])
     step = width if split == down else 1

@@ -10,7 +10,6 @@ from app.devices.cpu.activations import lowered_activation
 from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Calls
 from app.devices.cpu.convolution_loops import Space
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, parts
@@ -21,7 +20,6 @@ from app.memory.buffers import Buffer
 from app.operators.arrays import Activation
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.floats import Convolution
-from app.programs.dispatchable import Dispatchable
 
 LEAST = 1 << 8
 """Products that are worth the loops, outside of graphs, which are made for more than one dispatch."""
@@ -44,11 +42,11 @@ INLINE = 1 << 24
 
 
 def transposed_kernel(
-    compiled: Dispatchable, compiler: Compiler, team: Team, known: Mapping[str, Buffer] | None
+    compiled: CompiledOperator, team: Team, known: Mapping[str, Buffer] | None
 ) -> "TransposedKernel | None":
     """For the operator, if it is one that the loops are for. `known` are inputs that are the same for all dispatches;
     it is None outside of graphs."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, Convolution) or not operator.is_backward:
         return None
     items, channels = operator.InputTensor.Sizes[:2]
@@ -59,7 +57,7 @@ def transposed_kernel(
     if known is None and not LEAST <= layer.products < most:
         return None
     try:
-        return TransposedKernel(compiled, operator, layer, compiler, team, known or {})
+        return TransposedKernel(compiled, operator, layer, team, known or {})
     except LookupError:
         return None
 
@@ -72,10 +70,9 @@ class TransposedKernel:
 
     def __init__(
         self,
-        compiled: Dispatchable,
+        compiled: CompiledOperator,
         operator: Convolution,
         layer: Layer,
-        compiler: Compiler,
         team: Team,
         known: Mapping[str, Buffer],
     ) -> None:
@@ -97,7 +94,7 @@ class TransposedKernel:
         self._own = {  # which has the memory that calls have addresses of
             count: TransposedCalls(
                 layer._replace(items=count),
-                *(compiler, lowered, team.most),
+                *(team.compiler, lowered, team.most),
                 has_bias=len(self._given) > 2,
                 filters=self._filters,
             )

@@ -17,7 +17,6 @@ from app.contract.tensors import packed_strides
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import weighted_sums
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
 from app.devices.cpu.llvm.team import Team
@@ -31,17 +30,14 @@ from app.formula.values import FLOAT32, INT64, Constant, Input, Operation, Value
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator
 from app.operators.resampling.gradient import ResamplingGradient
-from app.programs.dispatchable import Dispatchable
 
 WORK = 8
 """Of a term, as much as of an element besides."""
 
 
-def weighted_sums_kernel(
-    compiled: Dispatchable, compiler: Compiler, team: Team, structures: Structures
-) -> CallsKernel | None:
+def weighted_sums_kernel(compiled: CompiledOperator, team: Team, structures: Structures) -> CallsKernel | None:
     """For the operator, if it is the one, of packed tensors."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, ResamplingGradient):
         return None
     (x,), (made,) = compiled.inputs.values(), compiled.outputs.values()
@@ -64,7 +60,7 @@ def weighted_sums_kernel(
         if found is None:
             return None
         made_of.append(found)
-    return _kernel(compiled, made_of, first, x.DataType, compiler, team)
+    return _kernel(compiled, made_of, first, x.DataType, team)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +174,10 @@ def _is_along(node: Value, axis: int, index: Index) -> bool:
 
 
 def _kernel(
-    compiled: Dispatchable,
+    compiled: CompiledOperator,
     along: Sequence[_Terms],
     first: int,
     stored: DataType,
-    compiler: Compiler,
     team: Team,
 ) -> CallsKernel | None:
     (x,), (made,) = compiled.inputs.values(), compiled.outputs.values()
@@ -205,7 +200,7 @@ def _kernel(
     work = WORK * (len(rows.places) * len(inner.places) // count + made.Sizes[-1])
     if work > MOST_OF_A_CALL:
         return None
-    code = Code(compiler, _source(stored))
+    code = Code(team.compiler, _source(stored))
     numbers = [count, made.Sizes[-1], math.prod(x.Sizes[first:]) * size]
     pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)]
     calls = [

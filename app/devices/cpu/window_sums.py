@@ -17,7 +17,6 @@ from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import window_sums
-from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.lowering import lower_part
 from app.devices.cpu.llvm.team import Team
@@ -27,7 +26,6 @@ from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
 from app.operators.data_movement.windows import Fold
 from app.operators.pooling.averages import AveragePoolingGrad
-from app.programs.dispatchable import Dispatchable
 
 MOST_MEETINGS = 1 << 18
 """Rows of the tensor times those of a window, which tables are made of."""
@@ -58,9 +56,9 @@ class _Sums(NamedTuple):
     """Of averages."""
 
 
-def window_sums_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -> CallsKernel | None:
+def window_sums_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     """For the operator, if it is one that the loops are for, of packed tensors."""
-    operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
+    operator = compiled.operator
     if not isinstance(operator, AveragePoolingGrad | Fold):
         return None
     (x,), (made,) = compiled.inputs.values(), compiled.outputs.values()
@@ -71,7 +69,7 @@ def window_sums_kernel(compiled: Dispatchable, compiler: Compiler, team: Team) -
     meetings = math.prod(windows.sizes[:-1]) * math.prod(windows.extents[:-1])
     if meetings > MOST_MEETINGS or max(windows.sizes[-1], windows.positions[-1], windows.extents[-1]) > LONGEST_ROW:
         return None
-    return _kernel(compiled, sums, x.DataType, compiler, team)
+    return _kernel(compiled, sums, x.DataType, team)
 
 
 def _of_gradient(operator: AveragePoolingGrad) -> _Sums:
@@ -98,9 +96,7 @@ def _of_columns(operator: Fold) -> _Sums:
     return _Sums(windows, math.prod(image[:2]), positions[-1] * size, taps, rows // image[1] * columns * size, None)
 
 
-def _kernel(
-    compiled: Dispatchable, sums: _Sums, stored: DataType, compiler: Compiler, team: Team
-) -> CallsKernel | None:
+def _kernel(compiled: CompiledOperator, sums: _Sums, stored: DataType, team: Team) -> CallsKernel | None:
     windows, is_average = sums.windows, sums.include_padding is not None
     size, length, stride = windows.sizes[-1], windows.positions[-1], windows.strides[-1]
     counts = _counts(sums)
@@ -111,7 +107,7 @@ def _kernel(
     work = WORK * (len(offsets) * windows.extents[-1] * length * 2 // rows + size + 1)
     if work > MOST_OF_A_CALL:
         return None
-    code = Code(compiler, _source(stored, is_average, stride == 1))
+    code = Code(team.compiler, _source(stored, is_average, stride == 1))
     own = [whole_lines(8 * each) for each in (size, length)]
     numbers = [rows, size, sums.plane_step, length, windows.extents[-1], sums.tap_steps[-1], stride]
     calls, slots, slot = [], 2 * team.most, sum(own) + APART

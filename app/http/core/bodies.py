@@ -15,7 +15,7 @@ from app.engine.service import Abandoned, Service
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import CODECS, TooHeavy, read_document
 from app.http.core.exchange import Disconnected, Incoming, RawHeaders, Request, in_task
-from app.http.core.media_types import media_type, preferred, unsupported
+from app.http.core.media_types import MSGPACK, media_type, preferred, unsupported
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer, beginning
 from app.settings import Settings
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _toucher = ThreadPoolExecutor(1, thread_name_prefix="dmlserve-memory")
 
-_ALIASES = {"application/x-msgpack": "application/msgpack", "application/vnd.msgpack": "application/msgpack"}
+_ALIASES = {"application/x-msgpack": MSGPACK, "application/vnd.msgpack": MSGPACK}
 
 FIRST, GROWTH = 1 << 20, 8
 """Bytes of a body's first buffer, if it needs as many, and for how many times what has come a buffer has room, or for

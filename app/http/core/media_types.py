@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from starlette.exceptions import HTTPException
 
+JSON, MSGPACK, OCTETS = "application/json", "application/msgpack", "application/octet-stream"
+
 
 def media_type(content_type: bytes) -> str:
     """The type and subtype of a Content-Type, without parameters."""

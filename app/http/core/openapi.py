@@ -6,7 +6,7 @@ functions here state them, once, and `install` adds their schemas to the documen
 
 import asyncio
 from collections.abc import Container, Iterator, Sequence
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args, get_origin
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -16,14 +16,15 @@ from pydantic.fields import FieldInfo
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from app.http.core.media_types import JSON, MSGPACK
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
 from app.operators.catalog import OperatorDesc
 from app.operators.fusion import FusedActivation
 
 Json: TypeAlias = dict[str, Any]
 
-JSON, MSGPACK, OCTETS = "application/json", "application/msgpack", "application/octet-stream"
-BYTES = {"type": "string", "format": "binary"}
+TEXT = {"type": "string"}
+BYTES = TEXT | {"format": "binary"}
 BIN = BYTES | {"description": "MessagePack's bin."}
 DATA = {"description": "MessagePack's bin, or what JSON has in place of a text."}
 
@@ -87,26 +88,22 @@ _CHOICES = {
     "AnyActivation": (FusedActivation, "The descriptor of an activation without its tensors, which Type names."),
 }
 
-_REQUEST_ID = {
-    "name": "X-Request-ID",
-    "in": "header",
-    "required": False,
-    "description": "Id of the request, for the log and the answer; made here if absent or not of 1 to 128 characters.",
-    "schema": {"type": "string"},
-}
+
+def parameter(name: str, description: str | None, place: str = "header", schema: Json = TEXT, **more: Any) -> Json:
+    """A parameter of an operation, which only a path needs."""
+    stated = {"name": name, "in": place, "required": place == "path", "description": description, "schema": schema}
+    return stated | more
+
+
+_REQUEST_ID = parameter(
+    "X-Request-ID", "Id of the request, for the log and the answer; made here if absent or not of 1 to 128 characters."
+)
 
 
 def query(model: type[BaseModel]) -> list[Json]:
     """Query parameters: the fields of `model`, none of which is required."""
     return [
-        {
-            "name": name,
-            "in": "query",
-            "required": False,
-            "description": info.description,
-            "schema": _parameter_schema(info),
-        }
-        for name, info in model.model_fields.items()
+        parameter(name, info.description, "query", _parameter_schema(info)) for name, info in model.model_fields.items()
     ]
 
 
@@ -114,18 +111,16 @@ def health(
     operation_id: str, summary: str, kind: Any, *statuses: int, error: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
-    answers = {JSON: {"schema": ref(kind)}}
-    made = operation(operation_id, summary, answers, 412, *statuses, error=error)
+    made = operation(operation_id, summary, json_of(kind), 412, *statuses, error=error)
     for status in statuses:
-        answering(made, status, answers)
+        answering(made, status, json_of(kind))
     made["openapi_extra"]["security"] = []
     return made
 
 
 def metrics() -> dict[str, Any]:
     """Of GET /metrics."""
-    text = {"schema": {"type": "string"}}
-    kinds = {"text/plain": text, "application/openmetrics-text": text}
+    kinds = {each: {"schema": TEXT} for each in ("text/plain", "application/openmetrics-text")}
     return operation("getMetrics", "Metrics for Prometheus", kinds, 401, 412)
 
 
@@ -234,6 +229,12 @@ def ref(kind: Any) -> dict[str, str]:
     """A reference to the schema of `kind`, which is added to the document."""
     _schemas[kind.__name__] = kind
     return {"$ref": _SCHEMAS + kind.__name__}
+
+
+def json_of(kind: Any, **more: Any) -> Json:
+    """A body in JSON that is a `kind`, or a list of such."""
+    schema = {"type": "array", "items": ref(*get_args(kind))} if get_origin(kind) is list else ref(kind)
+    return {JSON: {"schema": schema, **more}}
 
 
 def union(name: str, *kinds: Any) -> dict[str, str]:

@@ -19,6 +19,7 @@ from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
 from app.http.core.exchange import Disconnected, Handler, Reply, Request
+from app.http.core.media_types import JSON
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 
 MEDIA_TYPE = "application/problem+json"
@@ -118,7 +119,8 @@ class Problem(Response):
         headers: Mapping[str, str] | None = None,
         kind: Kind | None = None,
     ) -> None:
-        """`kind` is that of the first of the `violations` if there are any, else it follows from the status."""
+        """`kind` is that of the first of the `violations` if there are any, else it follows from the status. With 503
+        it says when to ask again."""
         violations = list(violations)
         if kind is None:
             kind = violations[0].kind if violations else OF_STATUS.get(status, _OTHER[status // 500])
@@ -141,7 +143,8 @@ class Problem(Response):
         if hresult:
             problem["hresult"] = hresult.value
         self._told = " ".join(violation.placed_message for violation in violations) or detail
-        super().__init__(orjson.dumps(problem), status, headers)
+        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status == 503 else {}
+        super().__init__(orjson.dumps(problem), status, {**retry, **(headers or {})})
 
     def at(self, path: str) -> Response:
         """The same in the shape that errors have at `path`: the Open Inference Protocol knows 400, not 422."""
@@ -149,12 +152,11 @@ class Problem(Response):
             return self
         own = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
         status = 400 if self.status_code == 422 else self.status_code
-        return Response(orjson.dumps({"error": self._told}), status, own, "application/json")
+        return Response(orjson.dumps({"error": self._told}), status, own, JSON)
 
 
 def problem_for(error: Exception) -> Problem:
     """The problem that tells a client of `error`."""
-    retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     match error:
         case Unreadable():
             return Problem(400, str(error))
@@ -172,13 +174,11 @@ def problem_for(error: Exception) -> Problem:
         case Throttled():
             return Problem(429, str(error), headers={"Retry-After": str(error.seconds)})
         case QueueFull():
-            return Problem(503, f"All workers are busy and {error}; try again.", headers=retry)
+            return Problem(503, f"All workers are busy and {error}; try again.")
         case MemoryExhausted():
-            return Problem(503, f"{error} Try again.", hresult=Hresult.E_OUTOFMEMORY, headers=retry, kind=Kind.MEMORY)
+            return Problem(503, f"{error} Try again.", hresult=Hresult.E_OUTOFMEMORY, kind=Kind.MEMORY)
         case Draining():
-            return Problem(
-                503, "The service is shutting down; send the request elsewhere.", headers=retry, kind=Kind.DRAINING
-            )
+            return Problem(503, "The service is shutting down; send the request elsewhere.", kind=Kind.DRAINING)
         case DeadlineExceeded():
             return Problem(504, "The dispatch was not done within deadline_seconds; it was given up.")
         case Abandoned() | Disconnected():

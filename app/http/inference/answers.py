@@ -16,7 +16,6 @@ from app.http.inference.shared_memory import AnyRegion, CudaRegion, Region, chec
 from app.http.inference.tensors import NAMES
 from app.memory.accounts import MemoryShare
 
-JSON, BINARY = "application/json", "application/octet-stream"
 _CLOSING = b"]}"
 
 

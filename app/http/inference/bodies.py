@@ -9,6 +9,7 @@ from app.contract.validation import validate
 from app.http.core.asgi import request_of
 from app.http.core.bodies import read_judged
 from app.http.core.documents import CODECS
+from app.http.core.media_types import JSON
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -24,4 +25,4 @@ async def read_json(request: Request, kind: type[M], default: M | None = None) -
         # Generated clients say null for a body that was left out.
         return default if default and document is None else validate(kind, document)
 
-    return await read_judged(request.app.state.service, asked, CODECS["application/json"], judge)
+    return await read_judged(request.app.state.service, asked, CODECS[JSON], judge)

@@ -27,10 +27,10 @@ from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.graphs import MOST, MOST_BYTES
 from app.http.core.headers import JSON_LENGTH, Headers
-from app.http.core.problems import RETRY_AFTER_SECONDS
+from app.http.core.media_types import JSON, OCTETS
 from app.http.core.routes import DirectRoute
 from app.http.inference import openapi
-from app.http.inference.answers import BINARY, JSON, Answer
+from app.http.inference.answers import Answer
 from app.http.inference.file_models import FileModel, NotCompiled
 from app.http.inference.graph_models import GraphModel
 from app.http.inference.model import Model
@@ -55,7 +55,7 @@ _MOST_TRIES = 4
 """How often a model is compiled for a request, or found again, if others take its place before it is used."""
 
 _LENGTH = JSON_LENGTH.lower().encode()
-_JSON, _BINARY = content_type(JSON), content_type(BINARY)
+_JSON, _BINARY = content_type(JSON), content_type(OCTETS)
 
 PATH, VERSIONED = "/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"
 
@@ -134,7 +134,7 @@ class _Exchange:
         try:
             return execute_resident(ticket, inference.prepared, inference.kernel, tensors, places, memory), read
         except DeviceFailed as failure:
-            raise HTTPException(503, f"{failure.reason}.", {"Retry-After": str(RETRY_AFTER_SECONDS)}) from None
+            raise HTTPException(503, f"{failure.reason}.") from None
 
     def write(self, outcome: Outcome) -> Answer:
         form, id_, regions = self.inference.form, self.parts.id, self.parts.regions
@@ -283,11 +283,7 @@ class InferEndpoint:
             found = await self.models.find(exchange.name, exchange.version)
             exchange.model, exchange.reader = found, self.reader_of(found)
             why = "it was loaded again, or unloaded, while the request came"
-        raise HTTPException(
-            503,
-            f"Model {model.called} is not compiled for this request: {why}; send it again.",
-            {"Retry-After": str(RETRY_AFTER_SECONDS)},
-        )
+        raise HTTPException(503, f"Model {model.called} is not compiled for this request: {why}; send it again.")
 
     async def _tried(self, exchange: _Exchange, body: Body) -> _Done:
         """The same where all is compiled. Raises NotCompiled."""
@@ -393,14 +389,8 @@ def _json_bytes(headers: Headers, body: Body) -> int:
 
 def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
     """The routes to `endpoint`."""
-    plain, versioned = (
-        openapi.infer("modelInfer", "Execute a model"),
-        openapi.infer("modelVersionInfer", "Execute a version of a model", "version"),
-    )
     text = (
         "Execute a model, an operator, a kept graph or one from a file: tensors in, results out, as numbers or binary."
     )
-    return [
-        DirectRoute(PATH, endpoint, "inference", text, plain),
-        DirectRoute(VERSIONED, endpoint, "inference", text, versioned),
-    ]
+    described = zip((PATH, VERSIONED), openapi.infer(), strict=True)
+    return [DirectRoute(path, endpoint, "inference", text, each) for path, each in described]

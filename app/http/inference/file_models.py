@@ -1,18 +1,12 @@
 """Models from files: inputs and outputs are the file's, and each sizes of inputs have a graph of their own."""
 
-from collections.abc import Iterator
-from itertools import islice
-
-from app.contract.suggestions import did_you_mean
-from app.contract.validation import abbreviate, validate
-from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
-from app.engine.graph_documents import GraphExecuteRequest
 from app.engine.inference_counts import Took
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.graphs import prepared_for
 from app.http.inference import documents
-from app.http.inference.model import BINARY_OUTPUT, PLATFORM, JudgedInference, Made, is_binary
+from app.http.inference.fixed_inputs import check_inputs, described, read_parameters
+from app.http.inference.model import PLATFORM, JudgedInference, Made
 from app.http.inference.tensors import NAMES
 from app.http.telemetry.inferences import InferenceCounts
 from app.models.onnx.importer import ModelTensor
@@ -21,8 +15,6 @@ from app.models.repository.batching import Batching
 from app.models.repository.config import VersionPolicy
 from app.models.repository.model import CacheKey, LoadedModel, SizedModel, SizesOfAll
 from app.models.repository.repository import Repository
-
-_DEVICE = "device"
 
 
 class NotCompiled(Exception):
@@ -65,16 +57,18 @@ class FileModel:
 
     async def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
         """Raises NotCompiled as well."""
-        device, binary_data_output = self._parameters(request)
-        given = {each.name: each for each in request.inputs}
-        violations = list(islice(self._violations(given), MAX_VIOLATIONS))
-        if violations:
-            raise ContractError(violations, Hresult.E_INVALIDARG)
-        sizes = tuple(tuple(given[name].shape) for name in self._loaded.ports.inputs)
+        device, binary_data_output = read_parameters(request.parameters, "this model")
+        ports = self._loaded.ports.inputs
+        wanted = {name: f"{datatype_of(port)} {_shape(port)}" for name, port in ports.items()}
+        check_inputs(
+            request.inputs, wanted, lambda each: _fits(each, ports[each.name]), lambda _: "is no input of this model"
+        )
+        shapes = {each.name: tuple(each.shape) for each in request.inputs}
+        sizes = tuple(shapes[name] for name in ports)
         sized = self._repository.lookup(self._loaded, sizes)
         if sized is None:
             raise NotCompiled(self._loaded, sizes)
-        prepared = prepared_for(self._service, sized.graph, sized.prepared, device, only_light=only_light)
+        prepared = prepared_for(self._service, sized.graph, sized.prepared, device or "auto", only_light=only_light)
         return JudgedInference(prepared, binary_data_output, _outputs(sized), sized.unread)
 
     def metadata(self, name: str) -> documents.ModelMetadata:
@@ -93,38 +87,6 @@ class FileModel:
     def use(self, prepared: Prepared) -> None:
         """Note that what was prepared for these sizes was used again."""
         self._repository.use(prepared.work)
-
-    def _parameters(self, request: documents.InferRequest) -> tuple[str, bool | None]:
-        """The device, and whether outputs are binary."""
-        device: object = "auto"
-        binary_data_output = None
-        for name, value in request.parameters.items():
-            if name == _DEVICE:
-                device = value
-            elif name == BINARY_OUTPUT:
-                binary_data_output = is_binary(value)
-            else:
-                known = [_DEVICE, BINARY_OUTPUT]
-                meant = did_you_mean(name, known)
-                message = f"{abbreviate(name)} is no parameter of this model; known are {', '.join(known)}.{meant}"
-                raise refused(("parameters", name), message, name, known)
-        return validate(GraphExecuteRequest, {"inputs": {}, "device": device}).device or "auto", binary_data_output
-
-    def _violations(self, given: dict[str, documents.InferInput]) -> Iterator[Violation]:
-        """What is wrong with inputs."""
-        ports = self._loaded.ports.inputs
-        for name in given:
-            if name not in ports:
-                meant = did_you_mean(name, ports)
-                message = f"{abbreviate(name)} is no input of this model; inputs are {', '.join(ports)}.{meant}"
-                yield Violation(("inputs", name), message, name, list(ports))
-        for name, port in ports.items():
-            tensor, words = given.get(name), f"{datatype_of(port)} {_shape(port)}"
-            if tensor is None:
-                yield Violation(("inputs", name), f"Input {name} is missing; give {words}.", None, name)
-            elif not _fits(tensor, port):
-                shown = f"{tensor.datatype} {abbreviate(tensor.shape)}"
-                yield Violation(("inputs", name), f"Input {name} is {shown}; it must be {words}.", shown, words)
 
 
 def datatype_of(port: Port | ModelTensor) -> str:
@@ -155,14 +117,5 @@ def _shape(port: Port) -> list[int]:
 
 
 def _described(port: Port) -> documents.TensorMetadata:
-    datatype = datatype_of(port)
-    return documents.TensorMetadata(
-        name=port.name,
-        datatype=datatype,
-        shape=_shape(port),
-        parameters=documents.TensorMetadataParameters(
-            optional=False,
-            datatypes=[datatype],
-            dimension_counts=[*range(9)] if port.sizes is None else [len(port.sizes)],
-        ),
-    )
+    counts = [*range(9)] if port.sizes is None else [len(port.sizes)]
+    return described(port.name, [datatype_of(port)], _shape(port), counts)

@@ -1,23 +1,16 @@
 """Models that are graphs which are kept: inputs and outputs are the graph's, by its names for them."""
 
-from collections.abc import Iterator
-from itertools import islice
-
-from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc
-from app.contract.validation import abbreviate, validate
-from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
-from app.engine.graph_documents import GraphExecuteRequest
+from app.contract.violations import refused
 from app.engine.graph_store import KeptGraph
 from app.engine.inference_counts import Took
 from app.engine.service import Service
 from app.http.core.graphs import prepared_for
 from app.http.inference import documents
-from app.http.inference.model import BINARY_OUTPUT, PLATFORM, VERSION, JudgedInference, is_binary
+from app.http.inference.fixed_inputs import check_inputs, described, read_parameters
+from app.http.inference.model import PLATFORM, VERSION, JudgedInference
 from app.http.inference.tensors import DATATYPES, NAMES
 from app.http.telemetry.inferences import InferenceCounts
-
-_DEVICE = "device"
 
 
 class GraphModel:
@@ -40,22 +33,9 @@ class GraphModel:
                 )
 
     async def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
-        settings: dict[str, object] = {}
-        binary_data_output = None
-        for name, value in request.parameters.items():
-            if name == _DEVICE:
-                settings[name] = value
-            elif name == BINARY_OUTPUT:
-                binary_data_output = is_binary(value)
-            else:
-                known = [_DEVICE, BINARY_OUTPUT]
-                meant = did_you_mean(name, known)
-                message = f"{abbreviate(name)} is no parameter of a graph; known are {', '.join(known)}.{meant}"
-                raise refused(("parameters", name), message, name, known)
-        device = validate(GraphExecuteRequest, {"inputs": {}} | settings).device
-        violations = list(islice(self._violations({each.name: each for each in request.inputs}), MAX_VIOLATIONS))
-        if violations:
-            raise ContractError(violations, Hresult.E_INVALIDARG)
+        device, binary_data_output = read_parameters(request.parameters, "a graph")
+        wanted = {name: f"{NAMES[desc.DataType]} {list(desc.Sizes)}" for name, desc in self._graph.inputs.items()}
+        check_inputs(request.inputs, wanted, self._fits, self._why_unknown)
         prepared = prepared_for(
             self._service, self._graph, self._prepared, device or self._device, only_light=only_light
         )
@@ -96,39 +76,16 @@ class GraphModel:
             )
         return None
 
-    def _violations(self, given: dict[str, documents.InferInput]) -> Iterator[Violation]:
-        """What is wrong with inputs."""
-        inputs = self._graph.inputs
-        for name in given:
-            if name not in inputs:
-                why = "is bound already" if self._graph.is_known(name) else "is no input of this graph"
-                meant = did_you_mean(name, inputs)
-                message = f"{abbreviate(name)} {why}; inputs are {', '.join(inputs)}.{meant}"
-                yield Violation(("inputs", name), message, name, list(inputs))
-        for name, desc in inputs.items():
-            tensor = given.get(name)
-            if tensor is None:
-                yield Violation(("inputs", name), f"Input {name} is missing; give {_words(desc)}.", None, name)
-            elif DATATYPES[tensor.datatype] is not desc.DataType or tensor.shape != list(desc.Sizes):
-                shown = f"{tensor.datatype} {abbreviate(tensor.shape)}"
-                yield Violation(
-                    ("inputs", name), f"Input {name} is {shown}; it must be {_words(desc)}.", shown, _words(desc)
-                )
+    def _fits(self, given: documents.InferInput) -> bool:
+        desc = self._graph.inputs[given.name]
+        return DATATYPES[given.datatype] is desc.DataType and given.shape == list(desc.Sizes)
 
-
-def _words(desc: TensorDesc) -> str:
-    return f"{NAMES[desc.DataType]} {list(desc.Sizes)}"
+    def _why_unknown(self, name: str) -> str:
+        return "is bound already" if self._graph.is_known(name) else "is no input of this graph"
 
 
 def _described(name: str, desc: TensorDesc, *, is_input: bool) -> documents.TensorMetadata:
-    datatype = NAMES[desc.DataType]
-    return documents.TensorMetadata(
-        name=name,
-        datatype=datatype,
-        shape=list(desc.Sizes),
-        parameters=documents.TensorMetadataParameters(
-            optional=False,
-            datatypes=[datatype, "BOOL"] if is_input and datatype == "UINT8" else [datatype],
-            dimension_counts=[desc.rank],
-        ),
-    )
+    datatypes = [NAMES[desc.DataType]]
+    if is_input and datatypes == ["UINT8"]:
+        datatypes.append("BOOL")
+    return described(name, datatypes, list(desc.Sizes), [desc.rank])

@@ -1,37 +1,39 @@
 """What the protocol's routes say of themselves in the OpenAPI document."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from app.http.core import openapi as core
 from app.http.core.headers import JSON_LENGTH
-from app.http.core.openapi import BYTES, ON_CONDITION, answering, header, operation, ref
+from app.http.core.media_types import OCTETS
+from app.http.core.openapi import BYTES, ON_CONDITION, TEXT, Json, answering, header, json_of, parameter
 from app.http.inference import documents
-from app.http.inference.answers import BINARY, JSON
 
-_PARAMETERS: dict[str, dict[str, Any]] = {
-    "name": {
-        "description": "A model: an operator's name, such as DML_OPERATOR_ACTIVATION_CELU or activation_celu, a "
-        "kept graph's id or name, or the name of a model from a file.",
-        "example": "activation_celu",
-    },
-    "version": {"description": "The model's version: 1 unless it is from a file.", "example": "1"},
-    "region": {"description": "Name of a region of shared memory.", "example": "input0"},
+Versions: TypeAlias = tuple[Json, Json]
+"""Of an operation on a model, and of the same on one of its versions."""
+
+_PARAMETERS = {
+    "name": parameter(
+        "name",
+        "A model: an operator's name, such as DML_OPERATOR_ACTIVATION_CELU or activation_celu, a kept graph's id or "
+        "name, or the name of a model from a file.",
+        "path",
+        example="activation_celu",
+    ),
+    "version": parameter("version", "The model's version: 1 unless it is from a file.", "path", example="1"),
+    "region": parameter("region", "Name of a region of shared memory.", "path", example="input0"),
 }
-_LENGTH = {
-    "name": JSON_LENGTH,
-    "in": "header",
-    "required": False,
-    "description": "Bytes of the JSON at the beginning of the body. Absent: all of it is JSON.",
-    "schema": {"type": "integer", "minimum": 0},
-}
-_ENCODING = {
-    "name": "Content-Encoding",
-    "in": "header",
-    "required": False,
-    "description": "How the body is compressed, if it is.",
-    "schema": {"type": "string", "enum": ["identity", "gzip", "deflate", "zstd"]},
-}
-_ERROR = {JSON: {"schema": ref(documents.InferenceError)}}
+_LENGTH = parameter(
+    JSON_LENGTH,
+    "Bytes of the JSON at the beginning of the body. Absent: all of it is JSON.",
+    schema={"type": "integer", "minimum": 0},
+)
+_ENCODING = parameter(
+    "Content-Encoding",
+    "How the body is compressed, if it is.",
+    schema=TEXT | {"enum": ["identity", "gzip", "deflate", "zstd"]},
+)
 _EXAMPLE = {
     "parameters": {"Alpha": 1.5},
     "inputs": [{"name": "InputTensor", "shape": [2, 3], "datatype": "FP32", "data": [-4, -2, 0, 1, 2, 4]}],
@@ -51,55 +53,61 @@ _ANSWERED = {
 }
 
 
-def infer(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
+_ERROR = json_of(documents.InferenceError)
+_operation = partial(core.operation, error=_ERROR)
+health = partial(core.health, error=_ERROR)
+"""Of a GET that probes send."""
+
+
+def infer() -> Versions:
     """Of the inference routes."""
     text = f"{JSON_LENGTH} bytes of JSON, then each tensor's binary data, little-endian."
-    binary = {"schema": BYTES | {"description": text}}
-    body = {JSON: {"schema": ref(documents.InferRequest), "example": _EXAMPLE}, BINARY: binary}
-    answers = {JSON: {"schema": ref(documents.InferResponse), "example": _ANSWERED}, BINARY: binary}
-    described = operation(
-        operation_id,
-        summary,
-        answers,
-        *(401, 404, 413, 415, 503, 504),
-        body=body,
-        parameters=[*_path("name", *path), _LENGTH, _ENCODING],
-        error=_ERROR,
-    )
-    described["openapi_extra"]["responses"]["200"]["headers"][JSON_LENGTH] = header(JSON_LENGTH)
-    return described
+    binary = {OCTETS: {"schema": BYTES | {"description": text}}}
+    body = json_of(documents.InferRequest, example=_EXAMPLE) | binary
+    answers = json_of(documents.InferResponse, example=_ANSWERED) | binary
+
+    def make(operation_id: str, summary: str, path: Sequence[str]) -> Json:
+        statuses, parameters = (401, 404, 413, 415, 503, 504), [*_path(path), _LENGTH, _ENCODING]
+        made = _operation(operation_id, summary, answers, *statuses, body=body, parameters=parameters)
+        made["openapi_extra"]["responses"]["200"]["headers"][JSON_LENGTH] = header(JSON_LENGTH)
+        return made
+
+    return _versions("model{}Infer", "Execute a {}model", make)
 
 
-def answer(operation_id: str, summary: str, kind: Any, *path: str, may_lack: bool = False) -> dict[str, Any]:
+def answer(operation_id: str, summary: str, kind: Any, *path: str, may_lack: bool = False) -> Json:
     """Of a GET that answers with `kind`; `path` are the path's parameters. `may_lack`: it may be switched off."""
     statuses = (401, 404) if path or may_lack else (401,)
-    return operation(
-        operation_id, summary, _content(kind), *statuses, *ON_CONDITION, parameters=_path(*path), error=_ERROR
-    )
+    return _operation(operation_id, summary, json_of(kind), *statuses, *ON_CONDITION, parameters=_path(path))
 
 
-def of_model(operation_id: str, summary: str, kind: Any, *path: str) -> dict[str, Any]:
-    """Of what is told of a model, which may have to be loaded first."""
-    statuses = (401, 404, *ON_CONDITION, 503, 504)
-    return operation(operation_id, summary, _content(kind), *statuses, parameters=_path(*path), error=_ERROR)
+def of_model(operation_id: str, summary: str, kind: Any) -> Versions:
+    """Of what is told of a model, which may have to be loaded first. In both texts {} stands for what makes it one of
+    a version."""
+
+    def make(operation_id: str, summary: str, path: Sequence[str]) -> Json:
+        statuses = (401, 404, *ON_CONDITION, 503, 504)
+        return _operation(operation_id, summary, json_of(kind), *statuses, parameters=_path(path))
+
+    return _versions(operation_id, summary, make)
 
 
-def health(operation_id: str, summary: str, kind: Any, *statuses: int) -> dict[str, Any]:
-    """Of a GET that probes send."""
-    return core.health(operation_id, summary, kind, *statuses, error=_ERROR)
-
-
-def ready(operation_id: str, summary: str, *path: str) -> dict[str, Any]:
+def model_ready() -> Versions:
     """Of a model's readiness."""
-    described = operation(
-        operation_id,
-        summary,
-        _content(documents.ModelReady),
-        *(401, 404, 412, 503, 504),
-        parameters=_path(*path),
-        error=_ERROR,
+    answers = json_of(documents.ModelReady)
+
+    def make(operation_id: str, summary: str, path: Sequence[str]) -> Json:
+        made = _operation(operation_id, summary, answers, 401, 404, 412, 503, 504, parameters=_path(path))
+        return answering(made, 503, answers)
+
+    return _versions("getModel{}Ready", "Tell whether a {}model is ready", make)
+
+
+def _versions(operation_id: str, summary: str, make: Callable[[str, str, Sequence[str]], Json]) -> Versions:
+    return (
+        make(operation_id.format(""), summary.format(""), ["name"]),
+        make(operation_id.format("Version"), summary.format("version of a "), ["name", "version"]),
     )
-    return answering(described, 503, _content(documents.ModelReady))
 
 
 def post(
@@ -108,41 +116,26 @@ def post(
     asked: Any,
     kind: Any,
     *statuses: int,
-    path: tuple[str, ...] = (),
+    path: Sequence[str] = (),
     example: Any = None,
-) -> dict[str, Any]:
+) -> Json:
     """Of a POST that asks with a document, or with nothing, and answers with `kind`, or with nothing."""
-    body = {JSON: {"schema": ref(asked)} | ({"example": example} if example else {})} if asked else None
+    body = json_of(asked, **({"example": example} if example else {})) if asked else None
     statuses = (401, *((404,) if path else ()), *((413, 415, 503) if asked else ()), *statuses)
-    described = operation(
-        operation_id,
-        summary,
-        _content(kind) if kind else {},
-        *statuses,
-        body=body,
-        parameters=_path(*path),
-        error=_ERROR,
-    )
+    answers = json_of(kind) if kind else {}
+    made = _operation(operation_id, summary, answers, *statuses, body=body, parameters=_path(path))
     if example is not None:  # a default that goes without saying
-        described["openapi_extra"]["requestBody"]["required"] = False
+        made["openapi_extra"]["requestBody"]["required"] = False
     if not kind:
-        del described["openapi_extra"]["responses"]["200"]["content"]
-    return described
+        del made["openapi_extra"]["responses"]["200"]["content"]
+    return made
 
 
-def moved(operation_id: str, summary: str) -> dict[str, Any]:
+def moved(operation_id: str, summary: str) -> Json:
     """Of a POST that has a model loaded or unloaded."""
     asked = documents.RepositoryLoadRequest
-    return post(operation_id, summary, asked, None, 400, 503, 504, 507, path=("name",), example={})
+    return post(operation_id, summary, asked, None, 400, 503, 504, 507, path=["name"], example={})
 
 
-def _content(kind: Any) -> dict[str, Any]:
-    listed = getattr(kind, "__args__", None)
-    return {JSON: {"schema": {"type": "array", "items": ref(*listed)} if listed else ref(kind)}}
-
-
-def _path(*names: str) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} | _PARAMETERS[name]
-        for name in names
-    ]
+def _path(names: Sequence[str]) -> list[Json]:
+    return [_PARAMETERS[name] for name in names]

@@ -22,6 +22,7 @@ from app.devices.device import Tensor
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.documents import CODECS, LIGHT, TooHeavy, read_document
+from app.http.core.media_types import JSON
 from app.http.inference.answers import AnswerForm
 from app.http.inference.documents import (
     InferInput,
@@ -37,7 +38,7 @@ from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 from app.steps import in_step
 
-_JSON = CODECS["application/json"]
+_JSON = CODECS[JSON]
 _ID = re.compile(rb'\{"id":\s?"([ !#-\[\]-~]{0,256})",')  # as clients write it: first, and without escapes
 _DATA = re.compile(rb'"data"\s*+:\s*+(?=\[)')
 _NO_NUMBERS = (b'"', b"{", b"}")  # what is in no array of numbers

@@ -1,6 +1,7 @@
 """The protocol but for inference: metadata, readiness, repository index, statistics."""
 
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, Request
@@ -11,6 +12,7 @@ from app import __version__
 from app.engine.graph_entries import Entry
 from app.engine.inference_counts import Counted
 from app.engine.service import Service, State
+from app.http.core.media_types import JSON
 from app.http.inference import documents, openapi
 from app.http.inference.bodies import read_json
 from app.http.inference.endpoints import InferEndpoint
@@ -25,6 +27,8 @@ from app.models.repository.model import LoadedModel
 from app.models.repository.repository import Failed, NotReady, UnknownModel
 
 router = APIRouter(prefix="/v2", tags=["inference"])
+
+Answer = TypeVar("Answer", bound=Callable[[Request], Coroutine[Any, Any, Response]])
 
 MODEL, VERSIONED = "/models/{name}", "/models/{name}/versions/{version}"
 
@@ -60,13 +64,18 @@ async def all_statistics(request: Request) -> Response:
     return _statistics(request, list(_models(request).all()))
 
 
-@router.get(MODEL, **openapi.of_model("getModelMetadata", "Describe a model", documents.ModelMetadata, "name"))
-@router.get(
-    VERSIONED,
-    **openapi.of_model(
-        "getModelVersionMetadata", "Describe a version of a model", documents.ModelMetadata, "name", "version"
-    ),
-)
+def _get(suffix: str, described: openapi.Versions) -> Callable[[Answer], Answer]:
+    """What decorates the answer to GET of something about a model, or about a version of it."""
+    plain, versioned = described
+
+    def add(answer: Answer) -> Answer:
+        router.get(f"{VERSIONED}{suffix}", **versioned)(answer)
+        return router.get(f"{MODEL}{suffix}", **plain)(answer)
+
+    return add
+
+
+@_get("", openapi.of_model("getModel{}Metadata", "Describe a {}model", documents.ModelMetadata))
 async def model(request: Request) -> Response:
     """Inputs, outputs and attributes of a model, which is an operator, a kept graph or from a file."""
     name, version = _asked(request)
@@ -74,15 +83,7 @@ async def model(request: Request) -> Response:
     return _json(found.metadata(name))
 
 
-@router.get(
-    f"{MODEL}/config", **openapi.of_model("getModelConfig", "Configuration of a model", documents.ModelConfig, "name")
-)
-@router.get(
-    f"{VERSIONED}/config",
-    **openapi.of_model(
-        "getModelVersionConfig", "Configuration of a version of a model", documents.ModelConfig, "name", "version"
-    ),
-)
+@_get("/config", openapi.of_model("getModel{}Config", "Configuration of a {}model", documents.ModelConfig))
 async def config(request: Request) -> Response:
     """A model's configuration as Triton has it: its tensors, and whether requests are run together."""
     name, version = _asked(request)
@@ -93,11 +94,7 @@ async def config(request: Request) -> Response:
     return _json(documents.config(described, VersionPolicy(latest=1)))
 
 
-@router.get(f"{MODEL}/ready", **openapi.ready("getModelReady", "Tell whether a model is ready", "name"))
-@router.get(
-    f"{VERSIONED}/ready",
-    **openapi.ready("getModelVersionReady", "Tell whether a version of a model is ready", "name", "version"),
-)
+@_get("/ready", openapi.model_ready())
 async def model_ready(request: Request) -> Response:
     """200 when inferences with this model are taken; 503 while starting or draining."""
     name, version = _asked(request)
@@ -114,15 +111,7 @@ async def model_ready(request: Request) -> Response:
     return answer_probe(documents.ModelReady(name=name, ready=is_ready), 200 if is_ready else 503)
 
 
-@router.get(
-    f"{MODEL}/stats", **openapi.of_model("getModelStatistics", "Statistics of a model", documents.Statistics, "name")
-)
-@router.get(
-    f"{VERSIONED}/stats",
-    **openapi.of_model(
-        "getModelVersionStatistics", "Statistics of a version of a model", documents.Statistics, "name", "version"
-    ),
-)
+@_get("/stats", openapi.of_model("getModel{}Statistics", "Statistics of a {}model", documents.Statistics))
 async def statistics(request: Request) -> Response:
     """What the inferences of this protocol with a model took since the start: with each of its versions, if none is
     named."""
@@ -234,4 +223,4 @@ def _statistics(request: Request, asked: list[tuple[str, Known]]) -> Response:
 
 
 def _json(document: Any) -> Response:
-    return Response(orjson.dumps(document), media_type="application/json")
+    return Response(orjson.dumps(document), media_type=JSON)

@@ -12,9 +12,12 @@ import resource
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+from starlette.exceptions import HTTPException
 
 from app.contract.validation import abbreviate
 from app.contract.violations import ContractError, refused
@@ -42,10 +45,6 @@ def most_regions() -> int:
     """How many regions this process may have: an eighth of the files that it may open, at most MAX_REGIONS."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_REGIONS if files == resource.RLIM_INFINITY else min(MAX_REGIONS, files // 8)
-
-
-class AlreadyRegistered(Exception):
-    """There is a region of this name."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -79,6 +78,10 @@ class Region:
         while done < data.nbytes:
             done += os.pwrite(self.file, data[done:], self.offset + start + done)
 
+    def described(self) -> documents.SharedMemoryRegion:
+        """What clients are told of it."""
+        return documents.SharedMemoryRegion(name=self.name, key=self.key, offset=self.offset, byte_size=self.byte_size)
+
     def _shrunk(self) -> ContractError:
         return refused(
             ("shared_memory_region",),
@@ -106,8 +109,13 @@ class CudaRegion:
         check_span(self, start, size)
         return OnDevice(self.memory.address + start, size, self.memory)
 
+    def described(self) -> documents.CudaSharedMemoryRegion:
+        """What clients are told of it."""
+        return documents.CudaSharedMemoryRegion(name=self.name, device_id=self.device_id, byte_size=self.byte_size)
 
-AnyRegion = Region | CudaRegion
+
+AnyRegion: TypeAlias = Region | CudaRegion
+Asked: TypeAlias = documents.SharedMemoryRegisterRequest | documents.CudaSharedMemoryRegisterRequest
 
 
 class Regions:
@@ -124,36 +132,22 @@ class Regions:
         """Whether there may be regions on GPUs."""
         return bool(self._placement.gpus)
 
-    def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Open the object `key` under a name. Raises ContractError, AlreadyRegistered."""
-
-        def opened() -> Region:
-            if not _KEY.fullmatch(key):
-                raise refused(
-                    ("key",),
-                    f"key {abbreviate(key)} is no name of a shared memory object: letters, digits, _ . - after at most "
-                    "one /, and no semaphore's.",
-                    key,
-                )
-            return _opened(name, key, offset, byte_size)
-
-        self._register(name, opened)
-
-    def register_cuda(self, name: str, raw_handle: str, device_id: int, byte_size: int) -> None:
-        """Open the memory on a GPU that a handle, in base64, leads to. Raises ContractError, AlreadyRegistered."""
-        self._register(name, lambda: self._opened_cuda(name, raw_handle, device_id, byte_size))
-
-    def _register(self, name: str, opened: Callable[[], AnyRegion]) -> None:
+    def register(self, name: str, asked: Asked) -> None:
+        """Open what is asked for under a name. Raises ContractError, HTTPException 409."""
         if not _NAME.fullmatch(name):
             raise refused(("name",), "A region's name has 1 to 256 characters and no control characters.", name)
         with self._lock:
             if name in self._regions:
-                raise AlreadyRegistered(f"There is a region {abbreviate(name)} already; unregister it first.")
+                raise HTTPException(409, f"There is a region {abbreviate(name)} already; unregister it first.")
             if len(self._regions) >= self.most:
                 raise refused(("name",), f"There are {self.most} regions, the most there may be.", name, self.most)
-            self._regions[name] = opened()
+            if isinstance(asked, documents.SharedMemoryRegisterRequest):
+                self._regions[name] = _opened(name, asked)
+            else:
+                self._regions[name] = self._opened_cuda(name, asked)
 
-    def _opened_cuda(self, name: str, raw_handle: str, device_id: int, byte_size: int) -> CudaRegion:
+    def _opened_cuda(self, name: str, asked: documents.CudaSharedMemoryRegisterRequest) -> CudaRegion:
+        raw_handle, device_id, byte_size = asked.raw_handle.b64, asked.device_id, asked.byte_size
         gpu = self._placement.gpu(f"cuda:{device_id}")
         if gpu is None:
             ordinals = [each.ordinal for each in self._placement.gpus]
@@ -195,34 +189,16 @@ class Regions:
         """Those of these names. Raises ContractError."""
         return {name: self.find(name) for name in names}
 
-    def names(self, kind: type[AnyRegion]) -> list[str]:
-        """Of those of one kind."""
-        return [name for name, region in list(self._regions.items()) if isinstance(region, kind)]
-
-    def listed(self, name: str | None = None) -> list[documents.SharedMemoryRegion]:
-        """What is registered of the system's memory, of all regions or of one."""
-        return [
-            documents.SharedMemoryRegion(
-                name=region.name, key=region.key, offset=region.offset, byte_size=region.byte_size
-            )
-            for region in list(self._regions.values())
-            if isinstance(region, Region) and name in (None, region.name)
-        ]
-
-    def listed_cuda(self, name: str | None = None) -> list[documents.CudaSharedMemoryRegion]:
-        """The same of GPUs' memory."""
-        return [
-            documents.CudaSharedMemoryRegion(name=region.name, device_id=region.device_id, byte_size=region.byte_size)
-            for region in list(self._regions.values())
-            if isinstance(region, CudaRegion) and name in (None, region.name)
-        ]
+    def of(self, kind: type[AnyRegion]) -> list[AnyRegion]:
+        """Those of one kind."""
+        return [region for region in list(self._regions.values()) if isinstance(region, kind)]
 
     def unregister(self, kind: type[AnyRegion], name: str | None = None) -> None:
         """Forget a region of one kind, or all. What is being executed goes on with it."""
         with self._lock:
-            for each in self.names(kind) if name is None else [name]:
-                if isinstance(self._regions.get(each), kind):
-                    del self._regions[each]
+            for region in self.of(kind):
+                if name in (None, region.name):
+                    del self._regions[region.name]
 
 
 def gpu_of(regions: Iterable[AnyRegion]) -> str | None:
@@ -254,7 +230,15 @@ def check_span(region: AnyRegion, start: int, size: int) -> None:
         )
 
 
-def _opened(name: str, key: str, offset: int, byte_size: int) -> Region:
+def _opened(name: str, asked: documents.SharedMemoryRegisterRequest) -> Region:
+    key, offset, byte_size = asked.key, asked.offset, asked.byte_size
+    if not _KEY.fullmatch(key):
+        raise refused(
+            ("key",),
+            f"key {abbreviate(key)} is no name of a shared memory object: letters, digits, _ . - after at most one /, "
+            "and no semaphore's.",
+            key,
+        )
     path = FOLDER / key.removeprefix("/")
     try:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

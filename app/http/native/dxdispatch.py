@@ -16,7 +16,7 @@ from app.engine.workers import Ticket
 from app.http.core.answers import answered, content_type
 from app.http.core.bodies import codec_of_answer, compressed, read_plain_body
 from app.http.core.exchange import Reply, Request
-from app.http.core.media_types import media_type, unsupported
+from app.http.core.media_types import JSON, OCTETS, media_type, unsupported
 from app.http.core.queries import read_query
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
@@ -26,8 +26,7 @@ from app.models.dxdispatch.archive import members
 from app.models.dxdispatch.files import SentFiles, within
 from app.models.dxdispatch.model import Result, run_model
 
-_JSON = "application/json"
-_ZIPS = ("application/octet-stream", "application/zip", "application/x-zip-compressed")
+_ZIPS = (OCTETS, "application/zip", "application/x-zip-compressed")
 
 _AT_ONCE = 256
 """Dispatches that are counted before the event loop goes on."""
@@ -129,6 +128,6 @@ def _model_in(names: list[str], name: str | None) -> PurePosixPath:
 def _is_zip(content_type: bytes) -> bool:
     """Raises HTTPException 415."""
     kind = media_type(content_type)
-    if kind not in (_JSON, *_ZIPS):
-        raise unsupported(content_type, f"send {_JSON}, or {' or '.join(_ZIPS[:2])} for a zip")
-    return kind != _JSON
+    if kind not in (JSON, *_ZIPS):
+        raise unsupported(content_type, f"send {JSON}, or {' or '.join(_ZIPS[:2])} for a zip")
+    return kind != JSON

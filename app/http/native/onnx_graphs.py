@@ -1,15 +1,16 @@
 """ONNX models as graphs to be kept: files in place of descriptors."""
 
 from collections.abc import Callable, Mapping
-from urllib.parse import parse_qsl
+
+from starlette.datastructures import QueryParams
 
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import PART, GraphKeepRequest, OnnxKeepRequest, OnnxQuery
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
-from app.http.core.media_types import media_type
-from app.http.core.openapi import OCTETS
+from app.http.core.media_types import OCTETS, media_type
+from app.http.core.queries import read_query
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.models.onnx.builder import Array
@@ -29,11 +30,7 @@ def is_onnx(content_type: bytes) -> bool:
 
 def of_query(query: bytes) -> tuple[OnnxKeepRequest, Stated]:
     """What the query says of such a file. Raises ContractError."""
-    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    given = dict(pairs)
-    if len(given) < len(pairs):
-        raise refused((), "A parameter of the query is given twice; give it once.", len(pairs))
-    asked = validate(OnnxQuery, given)
+    asked = read_query(QueryParams(query), OnnxQuery)
     try:
         stated = parse_stated(asked.sizes or "")
     except ValueError:

@@ -1,7 +1,7 @@
 """What the native API's routes say of themselves in the OpenAPI document."""
 
 from collections.abc import Sequence
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -19,18 +19,19 @@ from app.engine.graph_documents import (
     OnnxQuery,
     example_id,
 )
+from app.http.core.media_types import JSON, MSGPACK, OCTETS
 from app.http.core.openapi import (
     API,
     BYTES,
-    JSON,
-    MSGPACK,
-    OCTETS,
     ON_CONDITION,
+    TEXT,
     WITH_BODY,
     Json,
     header,
+    json_of,
     msgpack,
     operation,
+    parameter,
     query,
     ref,
     union,
@@ -41,29 +42,11 @@ from app.models.dxdispatch.answer import ModelRun
 from app.models.dxdispatch.document import ModelFile
 from app.operators.catalog import OPERATORS
 
-OPERATOR_NAME = {
-    "name": "Type",
-    "in": "path",
-    "required": True,
-    "description": "An operator's name, with or without DML_OPERATOR_.",
-    "schema": {"type": "string"},
-    "example": "DML_OPERATOR_ACTIVATION_CELU",
-}
-GRAPH_ID = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "description": "The id of a kept graph, as POST /v1/graphs gave it.",
-    "schema": {"type": "string"},
-    "example": example_id(),
-}
-_PREFER = {
-    "name": "Prefer",
-    "in": "header",
-    "required": False,
-    "description": "return=minimal leaves the capability out of an answer that is a document.",
-    "schema": {"type": "string"},
-}
+OPERATOR_NAME = parameter(
+    "Type", "An operator's name, with or without DML_OPERATOR_.", "path", example="DML_OPERATOR_ACTIVATION_CELU"
+)
+GRAPH_ID = parameter("id", "The id of a kept graph, as POST /v1/graphs gave it.", "path", example=example_id())
+_PREFER = parameter("Prefer", "return=minimal leaves the capability out of an answer that is a document.")
 
 _FILES = {each: {"schema": BYTES} for each in FORMATS}
 """Bodies that are tensors, and answers."""
@@ -136,17 +119,10 @@ def dispatch() -> dict[str, Any]:
 
 def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
     """Of POST /v1/dxdispatch, whose query is `asked`."""
-    body = {
-        JSON: {"schema": ref(ModelFile), "example": MODEL},
-        OCTETS: {
-            "schema": BYTES
-            | {
-                "contentMediaType": "application/zip",
-                "description": "A zip of a model and the files that it names; application/zip is taken as well.",
-            }
-        },
-    }
-    answers = {JSON: {"schema": ref(ModelRun)}, MSGPACK: msgpack(ModelRun, suffix="Msgpack")}
+    text = "A zip of a model and the files that it names; application/zip is taken as well."
+    of_zip = BYTES | {"contentMediaType": "application/zip", "description": text}
+    body = json_of(ModelFile, example=MODEL) | {OCTETS: {"schema": of_zip}}
+    answers = json_of(ModelRun) | {MSGPACK: msgpack(ModelRun, suffix="Msgpack")}
     return operation(
         "runDxDispatch", "Run a DxDispatch model", answers, *API, *WITH_BODY, 504, body=body, parameters=query(asked)
     )
@@ -159,7 +135,7 @@ def keep() -> dict[str, Any]:
         MSGPACK: msgpack(GraphKeepRequest, OnnxKeepRequest, suffix="Msgpack"),
         OCTETS: {"schema": BYTES | {"description": "An ONNX model."}},
     }
-    answers = {JSON: {"schema": ref(KeptGraphDescription)}, MSGPACK: msgpack(KeptGraphDescription)}
+    answers = json_of(KeptGraphDescription) | {MSGPACK: msgpack(KeptGraphDescription)}
     parameters = query(OnnxQuery)
     made = operation(
         "keepGraph", "Keep a graph", answers, *API, *WITH_BODY, 409, 504, 507, body=body, parameters=parameters
@@ -175,10 +151,8 @@ def keep() -> dict[str, Any]:
 
 def graph_dispatch() -> dict[str, Any]:
     """Of POST /v1/graphs/{id}/dispatch."""
-    body = {
-        JSON: {"schema": ref(GraphExecuteRequest), "example": EXAMPLE_DATA},
-        MSGPACK: msgpack(GraphExecuteRequest, suffix="Msgpack"),
-    }
+    in_msgpack = {MSGPACK: msgpack(GraphExecuteRequest, suffix="Msgpack")}
+    body = json_of(GraphExecuteRequest, example=EXAMPLE_DATA) | in_msgpack
     answers = _dispatched(GRAPH_DISPATCHED) | _FILES
     made = operation(
         "dispatchGraph", "Execute a kept graph", answers, *API, *WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID]
@@ -190,29 +164,23 @@ def files() -> dict[str, Any]:
     """Of POST /v1/operators/{Type}/dispatch."""
     parameters = [
         OPERATOR_NAME,
-        {
-            "name": "attributes",
-            "in": "query",
-            "required": False,
-            "description": "Attributes by name, those of structures dotted (ScaleBias.Scale), lists with commas; "
-            "feature_level, device and in_place; of a tensor that comes without, DataType and Sizes.",
-            "style": "form",
-            "explode": True,
-            "schema": {"type": "object", "additionalProperties": {"type": "string"}},
-            "example": {"Alpha": "2"},
-        },
+        parameter(
+            "attributes",
+            "Attributes by name, those of structures dotted (ScaleBias.Scale), lists with commas; feature_level, "
+            "device and in_place; of a tensor that comes without, DataType and Sizes.",
+            "query",
+            {"type": "object", "additionalProperties": TEXT},
+            style="form",
+            explode=True,
+            example={"Alpha": "2"},
+        ),
     ]
-    made = operation(
-        "dispatchFiles",
+    title, answers, statuses = (
         "Execute one operator on tensor files",
         _FILES | _dispatched(),
-        *API,
-        *WITH_BODY,
-        404,
-        504,
-        body=_FILES,
-        parameters=parameters,
+        (*API, *WITH_BODY, 404, 504),
     )
+    made = operation("dispatchFiles", title, answers, *statuses, body=_FILES, parameters=parameters)
     headers = made["openapi_extra"]["responses"]["200"]["headers"]
     for name in ("Tensor-DataType", "Tensor-Sizes"):
         headers[name] = header(name)
@@ -221,8 +189,8 @@ def files() -> dict[str, Any]:
 
 def _dispatched(answered: Json | None = None) -> Json:
     """The answers to a dispatch that are documents, such as `answered`."""
-    shown: Json = {"schema": ref(DispatchResponse)} | ({"example": answered} if answered else {})
-    return {JSON: shown, MSGPACK: msgpack(DispatchResponse, suffix="Msgpack")}
+    shown = {"example": answered} if answered else {}
+    return json_of(DispatchResponse, **shown) | {MSGPACK: msgpack(DispatchResponse, suffix="Msgpack")}
 
 
 def _preferring(made: dict[str, Any]) -> dict[str, Any]:
@@ -245,7 +213,7 @@ def feature_support() -> dict[str, Any]:
     """Of POST /v1/feature-support."""
     kinds = TensorDataTypeSupport, MaxSupportedFeatureLevel
     asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
-    body = {JSON: {"schema": ref(FeatureSupportQuery), "example": asked}, MSGPACK: msgpack(FeatureSupportQuery)}
+    body = json_of(FeatureSupportQuery, example=asked) | {MSGPACK: msgpack(FeatureSupportQuery)}
     shown = {"schema": {"oneOf": [ref(each) for each in kinds]}}
     answered = {"MaxSupportedFeatureLevel": "DML_FEATURE_LEVEL_5_0"}
     answers = {JSON: shown | {"example": answered}, MSGPACK: msgpack(*kinds)}
@@ -256,15 +224,13 @@ def feature_support() -> dict[str, Any]:
 
 def graph_times() -> dict[str, Any]:
     """Of POST /v1/graphs/{id}/times, which has no body."""
-    answers = {JSON: {"schema": ref(GraphTimes)}}
     parameters = [GRAPH_ID, *query(GraphTimesQuery)]
-    return operation("timeGraph", "Measure a kept graph", answers, *API, 404, 413, 422, 503, 504, parameters=parameters)
+    statuses = (*API, 404, 413, 422, 503, 504)
+    return operation("timeGraph", "Measure a kept graph", json_of(GraphTimes), *statuses, parameters=parameters)
 
 
 def answer(
     operation_id: str, summary: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()
 ) -> dict[str, Any]:
     """Of a GET that answers with `kind` in JSON."""
-    schema = {"type": "array", "items": ref(*get_args(kind))} if get_origin(kind) is list else ref(kind)
-    statuses = (*API, *ON_CONDITION, *statuses)
-    return operation(operation_id, summary, {JSON: {"schema": schema}}, *statuses, parameters=parameters)
+    return operation(operation_id, summary, json_of(kind), *API, *ON_CONDITION, *statuses, parameters=parameters)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from app.http.core.exchange import Reply
-from app.http.core.problems import PHRASES, RETRY_AFTER_SECONDS, Problem
+from app.http.core.problems import PHRASES, Problem
 
 CLOSE = (b"connection", b"close")
 """The field after whose answer the connection is closed."""
@@ -20,8 +20,7 @@ def head_of(reply: Reply, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 def refusal(status: int, detail: str) -> Reply:
     """A problem, after which the connection is closed."""
-    headers = {"connection": "close"} | ({"retry-after": str(RETRY_AFTER_SECONDS)} if status == 503 else {})
-    return Reply.of(Problem(status, detail, headers=headers))
+    return Reply.of(Problem(status, detail, headers={"connection": "close"}))
 
 
 def failure() -> Reply:

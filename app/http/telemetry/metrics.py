@@ -3,12 +3,13 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from time import monotonic, process_time, time
+from typing import TypeAlias
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Info, generate_latest
-from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, Metric
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
@@ -23,6 +24,8 @@ from app.http.telemetry.gpus import Gpus
 from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.http.telemetry.slots import Labels, Slot, Slots
 from app.sink import Cells
+
+_Labelled: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -184,6 +187,10 @@ class Metrics:
         self._slots = slots or Slots(1)
         self._slot = slot = self._slots.own(number)
         self._counts = Counts(slot)
+        self.log_lines_dropped = self._counts.log_lines_dropped.numbers[()]
+        self.inferences = self._counts.inferences
+        self.batches = self._counts.batches
+        """Where these are counted."""
         connections.count_in(self._counts.connections_refused.numbers[()])
         self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + 3 * len(CACHES) + 2 * len(COMPILERS))
         self._cpu_told = 0.0
@@ -230,21 +237,6 @@ class Metrics:
         if ran.failed and ran.cause:
             self._counts.fallbacks.numbers[ran.failed, ran.cause][0] += 1.0
 
-    @property
-    def log_lines_dropped(self) -> Cells:
-        """Where this worker's are to be counted."""
-        return self._counts.log_lines_dropped.numbers[()]
-
-    @property
-    def inferences(self) -> InferenceCounts:
-        """Where inferences are counted."""
-        return self._counts.inferences
-
-    @property
-    def batches(self) -> BatchCounts:
-        """Where batches are counted."""
-        return self._counts.batches
-
     def inferences_of_all(self) -> tuple[Series, Series]:
         """Those of all workers, and their batches."""
         series = self._series()
@@ -276,7 +268,6 @@ class Metrics:
         now = monotonic()
         told = [values for since, *values in series[_GAUGES][()] if now - since < _SILENT_SECONDS]
 
-        registry = CollectorRegistry()
         numbers = list(zip(*told, strict=True))
         durations = self._counts.request_seconds
         families = [each.metric(series[each.name]) for each in self._counts.all() if each is not durations]
@@ -284,36 +275,39 @@ class Metrics:
             {labels: _exemplars(each) for labels, each in series[_EXEMPLARS].items()} if with_exemplars else None
         )
         families.append(durations.metric(series[durations.name], exemplars))
-        caches, compilers = numbers[len(GAUGES) :], numbers[len(GAUGES) + 3 * len(CACHES) :]
-        registry.register(_Families([*families, *_of_caches(caches), *_of_compilers(compilers), *self.gpus.metrics()]))
+        families += [*_of_caches_and_compilers(numbers[len(GAUGES) :]), *self.gpus.metrics()]
         for (name, (help_text, _, together)), values in zip(GAUGES.items(), numbers, strict=False):
-            Gauge(f"dmlserve_{name}", help_text, registry=registry).set(together(values))
-        Gauge("dmlserve_workers", "Processes that serve.", registry=registry).set(len(told))
-        Gauge("dmlserve_start_time_seconds", "Unix time of the start.", registry=registry).set(self._slots.start_time)
-        Info("dmlserve_build", "Version.", registry=registry).info({"version": __version__})
+            families.append(GaugeMetricFamily(f"dmlserve_{name}", help_text, together(values)))
+        start = self._slots.start_time
+        families += [
+            GaugeMetricFamily("dmlserve_workers", "Processes that serve.", len(told)),
+            GaugeMetricFamily("dmlserve_start_time_seconds", "Unix time of the start.", start),
+            InfoMetricFamily("dmlserve_build", "Version.", {"version": __version__}),
+        ]
         if not with_exemplars:
-            return generate_latest(registry)
-        text: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
+            return generate_latest(_Families(families))
+        text: bytes = openmetrics.generate_latest(_Families(families))  # type: ignore[no-untyped-call]
         return text
 
     def _tell(self) -> None:
-        self._gauges[0] = monotonic()
         used = process_time()
         self._counts.cpu_seconds.numbers[()][0] += used - self._cpu_told  # to that of the process before this one
         self._cpu_told = used
-        for place, (_, read, _) in enumerate(GAUGES.values(), 1):
-            self._gauges[place] = read(self._service, self._connections)
-        place = 1 + len(GAUGES)
+        for place, value in enumerate(self._now()):
+            self._gauges[place] = value
+
+    def _now(self) -> Iterator[float]:
+        """What the series of gauges tells."""
+        service = self._service
+        yield monotonic()
+        for _, read, _ in GAUGES.values():
+            yield read(service, self._connections)
         for name in CACHES:
-            if cache := self._service.caches.get(name):
-                self._gauges[place], self._gauges[place + 1] = cache.hits, cache.misses
-                self._gauges[place + 2] = cache.size
-            place += 3
-        gpus, loops = self._service.placement.gpus, self._service.loops
-        if loops:
-            self._gauges[place], self._gauges[place + 1] = loops.compiled, loops.kernels
-        if gpus:
-            self._gauges[place + 2], self._gauges[place + 3] = gpus[0].cache.compiled, len(gpus[0].cache)
+            cache = service.caches.get(name)
+            yield from (cache.hits, cache.misses, cache.size) if cache else (0, 0, 0)
+        loops, gpus = service.loops, service.placement.gpus
+        yield from (loops.compiled, loops.kernels) if loops else (0, 0)
+        yield from (gpus[0].cache.compiled, len(gpus[0].cache)) if gpus else (0, 0)
 
     def _series(self) -> dict[str, dict[Labels, list[list[float]]]]:
         """By family and labels, each worker's numbers."""
@@ -323,28 +317,23 @@ class Metrics:
         return series
 
 
-def _of_caches(numbers: Sequence[Sequence[float]]) -> list[Metric]:
-    """From hits, misses and size of each of CACHES, of several workers each."""
-    hits = CounterMetricFamily("dmlserve_cache_hits", "What was found in a cache.", labels=["cache"])
-    misses = CounterMetricFamily("dmlserve_cache_misses", "What was not found in a cache.", labels=["cache"])
-    entries = GaugeMetricFamily("dmlserve_cache_entries", "What is kept in a cache.", labels=["cache"])
-    for place, name in enumerate(CACHES):
-        found, not_found, kept = map(sum, numbers[3 * place :][:3])
-        hits.add_metric([name], found)
-        misses.add_metric([name], not_found)
-        entries.add_metric([name], kept)
-    return [hits, misses, entries]
-
-
-def _of_compilers(numbers: Sequence[Sequence[float]]) -> list[Metric]:
-    """From how often each of COMPILERS was called, and how many kernels are kept, of several workers each."""
-    compiled = CounterMetricFamily("dmlserve_kernels_compiled", "Kernels that were compiled.", labels=["compiler"])
-    cached = GaugeMetricFamily("dmlserve_kernels_cached", "Kernels that are kept.", labels=["compiler"])
-    for place, name in enumerate(COMPILERS):
-        made, kept = map(sum, numbers[2 * place :][:2])
-        compiled.add_metric([name], made)
-        cached.add_metric([name], kept)
-    return [compiled, cached]
+def _of_caches_and_compilers(numbers: Iterable[Sequence[float]]) -> list[Metric]:
+    """From what follows the gauges in their series, of several workers each."""
+    of_caches: list[_Labelled] = [
+        CounterMetricFamily("dmlserve_cache_hits", "What was found in a cache.", labels=["cache"]),
+        CounterMetricFamily("dmlserve_cache_misses", "What was not found in a cache.", labels=["cache"]),
+        GaugeMetricFamily("dmlserve_cache_entries", "What is kept in a cache.", labels=["cache"]),
+    ]
+    of_compilers: list[_Labelled] = [
+        CounterMetricFamily("dmlserve_kernels_compiled", "Kernels that were compiled.", labels=["compiler"]),
+        GaugeMetricFamily("dmlserve_kernels_cached", "Kernels that are kept.", labels=["compiler"]),
+    ]
+    sums = map(sum, numbers)
+    for names, families in ((CACHES, of_caches), (COMPILERS, of_compilers)):
+        for name in names:
+            for family in families:
+                family.add_metric([name], next(sums))
+    return [*of_caches, *of_compilers]
 
 
 def _exemplars(numbers: Sequence[Sequence[float]]) -> list[Exemplar | None]:

@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from app.engine.service import Service, State
 from app.http.core import openapi
+from app.http.core.media_types import JSON
 from app.http.core.problems import RETRY_AFTER_SECONDS
 from app.http.telemetry.metrics import Metrics
 
@@ -55,4 +56,4 @@ def _health(service: Service, status: int) -> Response:
 def answer_probe(document: Any, status: int) -> Response:
     """`document` with 200, or 503 for not now."""
     headers = {"cache-control": "no-store"} | ({"retry-after": str(RETRY_AFTER_SECONDS)} if status != 200 else {})
-    return Response(orjson.dumps(document), status, headers, "application/json")
+    return Response(orjson.dumps(document), status, headers, JSON)

@@ -19,6 +19,7 @@ from app.contract.constants import DataType, FeatureLevel
 from app.devices.device import Device
 from app.engine.capabilities import describe, support_groups
 from app.engine.curves import curve
+from app.http.core.media_types import JSON
 from app.http.web.files import KeptFile
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import Operator, Role
@@ -127,4 +128,4 @@ def _described(operator: type[Operator], device: Device) -> KeptFile:
 
 
 def _document(document: Any) -> KeptFile:
-    return KeptFile(orjson.dumps(document), "application/json")
+    return KeptFile(orjson.dumps(document), JSON)

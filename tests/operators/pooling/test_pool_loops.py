@@ -106,7 +106,7 @@ def test_windows_are_those_by_coordinates(
     kernel = device._kernel(operator, None, 1)
     assert isinstance(kernel, PoolKernel)
     made = computed(kernel, x, pooled)
-    monkeypatch.setattr(cpu_device, "pool_kernel", lambda *_: None)
+    monkeypatch.setattr(cpu_device, "_OF_COORDINATES", ())
     monkeypatch.setattr(cpu_device, "array_kernel", lambda *_, **__: None)
     judge = device._kernel(operator, None, 1)
     assert isinstance(judge, CoordinateKernel)
@@ -137,7 +137,7 @@ def test_windows_inside_are_taken_without_a_look_at_their_ends(dilation: int, mo
         return Code(compiler, "\n".join(lines))
 
     monkeypatch.setattr(coordinate_loops, "Code", code)
-    monkeypatch.setattr(cpu_device, "pool_kernel", lambda *_: None)
+    monkeypatch.setattr(cpu_device, "_OF_COORDINATES", ())
     document = {
         "Type": "MAX_POOLING2",
         "InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 1000]},

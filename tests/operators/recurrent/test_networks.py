@@ -237,7 +237,7 @@ def test_what_blas_multiplies(sequences: int, hidden: int, loops: bool) -> None:
     document = {"Type": "RNN", "Direction": "FORWARD", "ActivationDescs": [FUNCTIONS["tanh"][0]]}
     tensors = {name: {"DataType": "FLOAT32", "Sizes": each} for name, each in sizes.items()}
     operator = calls.compiled(document | tensors)
-    assert (recurrent_kernel(operator, compiler(), Team(compiler(), 1)) is not None) is loops
+    assert (recurrent_kernel(operator, Team(compiler(), 1)) is not None) is loops
 
 
 @pytest.mark.usefixtures("loops")
