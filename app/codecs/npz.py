@@ -100,8 +100,11 @@ class Npz:
             longest = OPENING + LONGEST_HEADER
             inflates = member.method == _DEFLATED
             beginning = next(_inflate(data, longest), b"") if inflates else bytes(data[:longest])
-            header = read_header(beginning, name)
-            check_size(header, member.size - header.length)
+            try:
+                header = read_header(beginning, name)
+                check_size(header, member.size - header.length)
+            except Unreadable as problem:
+                raise Unreadable(f"{abbreviate(member.name)} in the npz file: {problem}") from None
             start, stop = file.start + member.data.start, file.start + member.data.stop
             tensor = header.tensor(Span(start + header.length, stop))
             if inflates:

@@ -7,6 +7,7 @@ read in pieces, so that a big tensor takes hardly more memory than its text and 
 import contextlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,9 @@ _COST = 32
 """Bytes that a byte of a block's text may come to while it is read: lists of Python's numbers, and arrays of them."""
 
 _FRACTION = b".eE"
+
+_MINUS_ZERO = re.compile(rb"-0(?![.eE\d])")
+"""As Go and C write -0.0. To orjson it is an integer, which has no sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +89,11 @@ def read_numbers(elements: Elements, text: Buffer, shape: Sequence[int], memory:
                         elements.takes,
                     )
         for block in blocks(elements, text, memory):
-            try:
-                values = orjson.loads(b"[%b]" % block.translate(None, b"[]").removesuffix(b","))
-            except orjson.JSONDecodeError as error:
-                raise Unreadable(f"Data of {elements.name} are not JSON numbers: {error}.") from None
-            if values:
-                result[position : position + len(values)] = _converted(elements, values, b'"' in block)
-                position += len(values)
+            made = _read(elements, block)
+            if dtype.kind == "f" and not made.all() and _MINUS_ZERO.search(block):
+                made = _read(elements, _MINUS_ZERO.sub(b"-0.0", block))
+            result[position : position + made.size] = made
+            position += made.size
     if position != count:
         raise Unreadable(f"Data of {elements.name} are not JSON numbers: there is a comma without a number.")
     if elements.data_type.bits < 8:
@@ -99,6 +101,15 @@ def read_numbers(elements: Elements, text: Buffer, shape: Sequence[int], memory:
         buffer[: packed.size] = packed.data
         buffer = buffer[: packed.size]
     return buffer
+
+
+def _read(elements: Elements, block: bytes) -> np.ndarray[Any, np.dtype[Any]]:
+    """The numbers in `block` as elements. Raises Unreadable, and ContractError for those that are none."""
+    try:
+        values = orjson.loads(b"[%b]" % block.translate(None, b"[]").removesuffix(b","))
+    except orjson.JSONDecodeError as error:
+        raise Unreadable(f"Data of {elements.name} are not JSON numbers: {error}.") from None
+    return _converted(elements, values, b'"' in block) if values else np.empty(0, elements.dtype)
 
 
 def _converted(elements: Elements, values: list[Any], has_specials: bool) -> np.ndarray[Any, np.dtype[Any]]:

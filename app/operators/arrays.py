@@ -211,7 +211,13 @@ def rows_once(x: Any) -> Any:
 def for_blas(xp: Any, x: Any) -> Any:
     """`x` with matrices as BLAS takes them."""
     row, column = (step // x.itemsize for step in x.strides[-2:])
-    return x if is_for_blas(x.shape[-2:], (row, column)) else xp.ascontiguousarray(x)
+    return on_words(x) if is_for_blas(x.shape[-2:], (row, column)) else xp.ascontiguousarray(x)
+
+
+def on_words(x: Any) -> Any:
+    """`x` with its elements where they are aligned, which they need not be in a request's body. NumPy would copy them
+    itself, but row-major, by which a BLAS adds up in another order, and last bits would tell where a body has them."""
+    return x if not isinstance(x, np.ndarray) or x.flags.aligned else x.copy("K")
 
 
 def is_for_blas(sizes: Sequence[int], strides: Sequence[int]) -> bool:

@@ -93,6 +93,17 @@ def test_every_float_comes_back(datatype: str) -> None:
     np.testing.assert_array_equal(again.view(f"u{dtype.itemsize}"), x.view(f"u{dtype.itemsize}"))
 
 
+@pytest.mark.parametrize("datatype", ["FP32", "FP64"])
+@pytest.mark.parametrize("text", ["[-0]", "[ 1, -0 ,0]", "[[-0],[0.5]]", "[-0e0,-0.0,-0]", "[-0,-0.25,-0,7]"])
+def test_minus_0_keeps_its_sign_as_an_integer_too(text: str, datatype: str) -> None:
+    wanted = np.array(json.loads(text, parse_int=float), TYPES[datatype])
+    made = read(text, list(wanted.shape), datatype).reshape(wanted.shape)
+    np.testing.assert_array_equal(np.signbit(made), np.signbit(wanted))
+    np.testing.assert_array_equal(made, wanted)
+    with pytest.raises(Unreadable, match="leading zero"):
+        read("[-0,-00]", [2], datatype)
+
+
 def test_what_rounds_beyond_the_largest_is_refused() -> None:
     assert read("[3.4028235e38]", [1], "FP32") == np.finfo(np.float32).max
     with pytest.raises(ContractError, match="is no FP32"):

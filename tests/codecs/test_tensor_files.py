@@ -489,6 +489,11 @@ class TestHostileArchive:
         with pytest.raises(Unreadable, match=r"has 2[35] bytes of data; FLOAT32 \[2, 3\] are 24 bytes"):
             read(Npz(), bytes(archive(("X.npy", data))))
 
+    @pytest.mark.parametrize("data", [b"text", npy(X)[:9], npy(X)[:-1], npy(X).replace(b"descr", b"other")])
+    def test_which_file_is_none(self, data: bytes) -> None:
+        with pytest.raises(Unreadable, match=r"^notes\.txt in the npz file: "):
+            read(Npz(), bytes(archive(("X.npy", npy(X)), ("notes.txt", data))))
+
     def test_what_no_archive_has_room_for(self) -> None:
         """Without the extensions for more, which few would read."""
         huge: Any = SimpleNamespace(nbytes=1 << 32)

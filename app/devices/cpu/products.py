@@ -29,7 +29,7 @@ from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import ExecutionRecord, ensuring
 from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
-from app.operators.arrays import READ, Activation, is_for_blas, matmul, pieces_of
+from app.operators.arrays import READ, Activation, is_for_blas, matmul, on_words, pieces_of
 from app.operators.compiled import CompiledOperator
 from app.operators.linear_algebra.products import Gemm
 from app.operators.looks import looking
@@ -211,7 +211,8 @@ class _Operand(NamedTuple):
 
     def matrices(self, array: Array) -> Array:
         turned = array.swapaxes(-1, -2) if self.is_turned else array
-        return np.ascontiguousarray(turned) if self.is_copied else turned
+        made: Array = np.ascontiguousarray(turned) if self.is_copied else on_words(turned)
+        return made
 
 
 def _matrix(desc: TensorDesc, transform: MatrixTransform) -> tuple[list[int], list[int]]:

@@ -114,6 +114,39 @@ def test_repeated_operands_are_not_written_out() -> None:
     assert made.shape == (1, 300)
 
 
+@pytest.mark.parametrize("is_repeated", [False, True], ids=["rows", "rows_repeated"])
+@pytest.mark.parametrize("turned", ["ATensor", "BTensor"])
+def test_where_elements_begin_in_a_body_is_not_to_be_seen(turned: str, is_repeated: bool) -> None:
+    """Of a turned matrix by a vector NumPy's own copy is added up in another order."""
+    rng = np.random.default_rng(7)
+    depth = 33
+    row, matrix = rng.normal(size=(2, 1, depth)).astype("f"), rng.normal(size=(2, 17, depth)).astype("f")
+    if turned == "ATensor":
+        a, b = matrix.swapaxes(1, 2).copy(), row.swapaxes(1, 2).copy()
+        if is_repeated:
+            b = np.broadcast_to(b, (2, depth, 3))
+    else:
+        a, b = np.broadcast_to(row, (2, 3, depth)) if is_repeated else row, matrix
+    operands = {"ATensor": a, "BTensor": b}
+    document = PLAIN | {f"Trans{turned[0]}": "TRANSPOSE"}
+    document |= {name: desc_of(each) for name, each in operands.items()}
+    operator = compiled(document)
+    made = [bytearray(operator.outputs["OutputTensor"].data_bytes) for _ in range(2)]
+    for begin, each in enumerate(made):
+        inputs = [moved(operands[name], begin) for name in operator.inputs]
+        DEVICE.prepare(operator).dispatch(inputs, [memoryview(each)], lambda: False)
+    assert made[0] == made[1]
+
+
+def moved(x: Array, begin: int) -> memoryview:
+    """The bytes of `x`, which begin so many bytes behind a multiple of 64."""
+    data = bytes_of(x)
+    memory = np.zeros(len(data) + 128, np.uint8)
+    start = -memory.ctypes.data % 64 + begin
+    memory[start : start + len(data)] = np.frombuffer(data, np.uint8)
+    return memory[start : start + len(data)].data
+
+
 @pytest.mark.parametrize("shift", [0, 2], ids=["same", "partly"])
 @pytest.mark.parametrize("over", [0, 1, 2])
 def test_a_product_may_lie_over_each_of_its_inputs(over: int, shift: int) -> None:
