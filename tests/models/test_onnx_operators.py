@@ -31,6 +31,19 @@ OLDER = [
     Case("Pow", [np.abs(floats(2, 3)), floats(3)], opset=7),
     Case("Mod", [floats(6), floats(6)], {"fmod": 1}, opset=10),
     Case("Upsample", [floats(1, 1, 2, 2), np.array([1, 1, 2, 2], np.float32)], known=(1,), opset=9),
+    *(
+        Case(
+            "BatchNormalization",
+            [floats(*sizes, dtype=dtype), *(np.abs(floats(sizes[1], dtype=dtype)) for _ in range(4))],
+            {"training_mode": 1, "momentum": 0.7, "epsilon": 0.01},
+            (1, 2),
+            opset=15,
+            outputs=3,
+            within=within,
+        )
+        for sizes in ((4, 3), (2, 3, 2, 2))
+        for dtype, within in (("float32", 1e-5), ("float16", 1e-2))
+    ),
     Case("GroupNormalization", [floats(2, 4, 3), floats(4), floats(4)], {"num_groups": 2}, opset=21),
 ]
 
@@ -107,7 +120,18 @@ WITH_CONSTANTS = [
     ),
 ]
 
+WRAPPED = np.array([[1 << 30, -(1 << 31), 3], [7, 1 << 30, -5]])
+
 PRODUCTS = [
+    # Of integers, modulo 2 to the power of their bits, as vectors, matrices and in batches.
+    *(
+        Case("MatMul", [WRAPPED.astype(dtype), WRAPPED.T.astype(dtype)])
+        for dtype in ("int32", "uint32", "int64", "uint64")
+    ),
+    Case("MatMul", [np.arange(12).reshape(2, 1, 2, 3), np.arange(18).reshape(3, 3, 2)], known=(1,)),
+    Case("MatMul", [np.arange(3), np.arange(6).reshape(3, 2)]),
+    Case("MatMul", [np.arange(12).reshape(2, 2, 3), np.arange(3)]),
+    Case("MatMul", [np.arange(3), np.arange(3)]),
     Case("MatMul", [floats(3), floats(3)]),
     Case("MatMul", [floats(3), floats(2, 3, 4)]),
     Case("MatMul", [floats(2, 4, 3), floats(3)]),
@@ -553,7 +577,7 @@ REFUSED = [
     (Case("Gemm", [floats(2, 3), floats(3, 4), floats(3)]), "[3] cannot be broadcast to [2, 4]"),
     (Case("Cast", [floats(3)], {"to": 16}), "DirectML has no type for ONNX's type 16"),
     (
-        Case("BatchNormalization", [floats(2, 3), *[floats(3)] * 4], {"training_mode": 1}, outputs=3),
+        Case("BatchNormalization", [floats(2, 3), *[floats(3)] * 4], opset=13, outputs=3),
         "it is in training mode",
     ),
     (
