@@ -45,13 +45,13 @@ def unsupported() -> ModelProto:
 
 
 def undecided() -> ModelProto:
-    """Which branch is taken only a request says."""
+    """How many turns there are only a request says."""
     made = model(
-        "m (float[2] x, bool c) => (float[2] y)"
-        "{ y = If(c) <then_branch = t () => (float[2] a) { a = Relu(x) }, else_branch = e () => (float[2] b)"
-        "{ b = Neg(x) }> }"
+        "m (float[2] x, int64 n) => (float[2] y)"
+        '{ y = Loop(n, "", x) <body = b (int64 i, bool c, float[2] a) => (bool d, float[2] b)'
+        "{ d = Identity(c) b = Neg(a) }> }"
     )
-    made.graph.node[0].name = "choose"
+    made.graph.node[0].name = "repeat"
     return made
 
 

@@ -91,6 +91,45 @@ CHOICE = """(float[2] x, bool c) => (float[2] y) {
   y = If<then_branch = a () => (float[2] u) { u = Neg(x) }, else_branch = b () => (float[2] v) { v = Abs(x) }>(c) }"""
 
 
+@pytest.mark.parametrize("condition", [True, False])
+@pytest.mark.parametrize(
+    ("type_", "then", "other"),
+    [
+        ("float[2]", "Neg(x)", "Abs(x)"),
+        ("float[2]", "Neg(x)", "Constant<value_floats=[1.0,2.0]>()"),
+        ("int64[2]", "Constant<value_ints=[1,2]>()", "Constant<value_ints=[1,3]>()"),
+        ("float", "ReduceSum<keepdims=0>(x)", "ReduceMax<keepdims=0>(x)"),
+        ("bool[2]", "Less(x, zero)", "Greater(x, zero)"),
+        ("float[0]", "Slice(x, nothing, nothing)", "Identity(empty)"),
+    ],
+)
+def test_branches_of_a_condition_that_is_not_known(type_: str, then: str, other: str, condition: bool) -> None:
+    """What bool is, is so afterwards: as a number it is 0 or 1."""
+    made = model(
+        f"m (float[2] x, bool[1] c) => ({type_} y, float[] z) {{ y = If<"
+        f"then_branch = a () => ({type_} u) {{ u = {then} }},"
+        f"else_branch = b () => ({type_} v) {{ v = {other} }}>(c)"
+        "f = Cast<to=1>(y) z = ReduceSum<keepdims=0>(f) }",
+        zero=np.array(0, np.float32),
+        nothing=np.array([0]),
+        empty=np.zeros(0, np.float32),
+    )
+    if type_ == "float[0]":
+        made.graph.output.pop(0)  # which has no elements
+    check(made, {"x": np.array([-1, 2], np.float32), "c": np.array([condition])})
+
+
+def test_what_both_branches_make_is_known() -> None:
+    made = model(
+        "m (float[2,3] x, bool c) => (float[m,n] y) { s = If<"
+        "then_branch = a () => (int64[2] u) { u = Identity(k) },"
+        "else_branch = b () => (int64[2] v) { v = Abs(k) }>(c)"
+        "y = Reshape(x, s) }",
+        k=np.array([3, 2]),
+    )
+    check(made, {"x": X[0, :2, :3], "c": np.array(True)})
+
+
 def test_loops_are_unrolled() -> None:
     known = {"trips": np.array(9), "yes": np.array(True), "two": np.array(2), "zero": np.zeros(2, np.float32)}
     check(model(LOOP, **known), {"x": np.array([1, 2], np.float32)})
@@ -361,7 +400,12 @@ def test_a_branch_may_have_a_name_that_is_made_behind_it() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (CHOICE, "condition is not constant"),
+        (CHOICE.replace("bool c", "bool[2] c"), "its condition has 2 elements"),
+        (CHOICE.replace("Abs(x)", "Concat<axis=0>(x, x)"), r"its branches make tensors of sizes \[2\] and \[4\]"),
+        (CHOICE.replace("Abs(x)", "Cast<to=7>(x)"), "its branches make tensors of FLOAT32 and INT64"),
+        (CHOICE.replace("Abs(x)", "Det(x)"), r"^.*Det.*DirectML has no operator"),
+        ("(float[2] x) => (int64[2] y) { y = Neg(x) }", r"^y \(output, opset 17\): it is FLOAT32, where .* int64"),
+        ("(float[2] x) => (bool[2] y) { y = Neg(x) }", "it is FLOAT32, where the model has bool"),
         ("(float[2] x, int64[1] s) => (float[n] y) { y = Reshape(x, s) }", "shape is not constant"),
         ("(float[2] x) => (float[3] y) { y = Reshape(x, k) }", "cannot become"),
         ("(float[2] x) => (float[n] y) { y = Add(x, nobody) }", r"^nobody \(tensor, opset 0\): no node before"),

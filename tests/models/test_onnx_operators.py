@@ -31,6 +31,19 @@ OLDER = [
     Case("Pow", [np.abs(floats(2, 3)), floats(3)], opset=7),
     Case("Mod", [floats(6), floats(6)], {"fmod": 1}, opset=10),
     Case("Upsample", [floats(1, 1, 2, 2), np.array([1, 1, 2, 2], np.float32)], known=(1,), opset=9),
+    *(
+        Case(
+            "BatchNormalization",
+            [floats(*sizes, dtype=dtype), *(np.abs(floats(sizes[1], dtype=dtype)) for _ in range(4))],
+            {"training_mode": 1, "momentum": 0.7, "epsilon": 0.01},
+            (1, 2),
+            opset=15,
+            outputs=3,
+            within=within,
+        )
+        for sizes in ((4, 3), (2, 3, 2, 2))
+        for dtype, within in (("float32", 1e-5), ("float16", 1e-2))
+    ),
     Case("GroupNormalization", [floats(2, 4, 3), floats(4), floats(4)], {"num_groups": 2}, opset=21),
 ]
 
@@ -65,6 +78,8 @@ WITH_CONSTANTS = [
     Case("Clip", [INFINITE, None, scalar(1)], known=(2,)),
     Case("Clip", [np.array([2**62, 5, -(2**62)]), scalar(-3, "int64"), scalar(2**60, "int64")], known=(1, 2)),
     Case("Pow", [floats(2, 3), scalar(2, "int64")], known=(1,)),
+    *(Case("Pow", [np.arange(-4, 4), scalar(each, "int64")], known=(1,)) for each in (1, 2, 5, 12)),
+    Case("Pow", [np.arange(-4, 4), np.array([[3.0]], np.float32)], known=(1,)),
     Case("Pow", [floats(3), np.array([[3.0]], np.float32)], known=(1,)),
     Case("Pow", [floats(2, 3), np.array([1, -2, 3])], known=(1,)),
     Case("Pow", [np.arange(-3, 3, dtype=np.int32), scalar(3, "int32")], known=(1,)),
@@ -107,7 +122,18 @@ WITH_CONSTANTS = [
     ),
 ]
 
+WRAPPED = np.array([[1 << 30, -(1 << 31), 3], [7, 1 << 30, -5]])
+
 PRODUCTS = [
+    # Of integers, modulo 2 to the power of their bits, as vectors, matrices and in batches.
+    *(
+        Case("MatMul", [WRAPPED.astype(dtype), WRAPPED.T.astype(dtype)])
+        for dtype in ("int32", "uint32", "int64", "uint64")
+    ),
+    Case("MatMul", [np.arange(12).reshape(2, 1, 2, 3), np.arange(18).reshape(3, 3, 2)], known=(1,)),
+    Case("MatMul", [np.arange(3), np.arange(6).reshape(3, 2)]),
+    Case("MatMul", [np.arange(12).reshape(2, 2, 3), np.arange(3)]),
+    Case("MatMul", [np.arange(3), np.arange(3)]),
     Case("MatMul", [floats(3), floats(3)]),
     Case("MatMul", [floats(3), floats(2, 3, 4)]),
     Case("MatMul", [floats(2, 4, 3), floats(3)]),
@@ -545,15 +571,20 @@ REFUSED = [
         ),
         "its past lies in shared memory",
     ),
+    (Case("Pow", [np.arange(4), np.arange(4)], known=(1,)), "takes no INT64"),
+    (Case("Pow", [np.arange(4), scalar(0.5)], known=(1,)), "takes no INT64"),
     (Case("TopK", [floats(3, 5), np.array([2])], outputs=2), "its k is not constant"),
     (Case("TopK", [floats(3, 5), np.array([6])], known=(1,), outputs=2), "its k is 6, of 5 elements"),
+    (Case("TensorScatter", [floats(2, 3, 4), floats(2, 1, 3)], opset=24), "which do not fit (2, 3, 4) along 1"),
+    (Case("TensorScatter", [floats(2, 3), floats(2, 3)], opset=24), "which do not fit (2, 3) along 0"),
+    (Case("TensorScatter", [floats(2, 3, 4), floats(2, 4, 4)], opset=24), "4 elements along its axis, and its cache 3"),
     (Case("Softmax", [floats(2, 3)], {"axis": 2}), "its axis is 2, of 2 dimensions"),
     (Case("Sub", [floats(2, 3), floats(4)]), "[2, 3] and [4] cannot be broadcast to each other"),
     (Case("MatMul", [floats(2, 3), floats(4, 2)]), "are not those of matrices to multiply"),
     (Case("Gemm", [floats(2, 3), floats(3, 4), floats(3)]), "[3] cannot be broadcast to [2, 4]"),
     (Case("Cast", [floats(3)], {"to": 16}), "DirectML has no type for ONNX's type 16"),
     (
-        Case("BatchNormalization", [floats(2, 3), *[floats(3)] * 4], {"training_mode": 1}, outputs=3),
+        Case("BatchNormalization", [floats(2, 3), *[floats(3)] * 4], opset=13, outputs=3),
         "it is in training mode",
     ),
     (

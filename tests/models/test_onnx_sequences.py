@@ -80,11 +80,14 @@ def mask(*sizes: int) -> np.ndarray[Any, Any]:
         many_headed(3, 5, None, mask(BATCH, 5), floats(BATCH, HEADS, 3, 5)),
         many_headed(4, 4, None, None, floats(1, HEADS, 4, 4), unidirectional=1),
         many_headed(2, 1, past=3),
-        OneNode(
-            "MultiHeadAttention",
-            [floats(BATCH, 3, HIDDEN), floats(BATCH, HEADS, 5, SIZE), floats(BATCH, HEADS, 5, SIZE)],
-            domain=OURS,
-            num_heads=HEADS,
+        *(
+            OneNode(
+                "MultiHeadAttention",
+                [floats(BATCH, 3, HIDDEN), floats(BATCH, HEADS, 5, SIZE), floats(BATCH, HEADS, 5, SIZE), bias],
+                domain=OURS,
+                num_heads=HEADS,
+            )
+            for bias in (None, floats(3 * HIDDEN))
         ),
         OneNode(
             "Attention",

@@ -1,5 +1,6 @@
 """Attention as ONNX Runtime's own operators have it, by MULTIHEAD_ATTENTION."""
 
+from dataclasses import replace
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ def multi_head_attention(node: Node) -> list[Value | None]:
         raise Unsupported("it has a past of stated lengths, or gives its scores away")
     query, heads = node.view(0), int(node.attribute("num_heads"))
     tensors: dict[str, View | None] = {}
+    bias = node.view(3) if node.has(3) else None
     past = [node.view(index) if node.has(index) else None for index in (6, 7)]
     batch, queries = query.sizes[:2]
     new = queries
@@ -49,12 +51,14 @@ def multi_head_attention(node: Node) -> list[Value | None]:
         key = node.view(1)
         if len(key.sizes) == 5:
             tensors["StackedKeyValueTensor"], new = key, key.sizes[1]
-        elif len(key.sizes) == 4:  # { batch, heads, keys, size }, as a past is
+        elif len(key.sizes) == 4:  # { batch, heads, keys, size }, as a past is, which has its bias already
+            if bias is not None:
+                tensors["QueryTensor"], bias = _biased(node, query, bias), None
             tensors["KeyTensor"], tensors["ValueTensor"] = (_flat(node, node.view(index)) for index in (1, 2))
             new = key.sizes[2]
         else:
             tensors["KeyTensor"], tensors["ValueTensor"], new = key, node.view(2), key.sizes[1]
-    tensors["BiasTensor"] = node.view(3) if node.has(3) else None
+    tensors["BiasTensor"] = bias
     tensors["PastKeyTensor"], tensors["PastValueTensor"] = past
     before = past[0].sizes[2] if past[0] is not None else 0
     sizes = _Heads(batch, heads, queries, before, before + new)
@@ -229,6 +233,11 @@ def _flat(node: Node, view: View) -> View:
     """{ batch, heads, keys, size } as { batch, keys, heads * size }."""
     batch, heads, keys, size = view.sizes
     return node.reshaped(view.transposed((0, 2, 1, 3)), (batch, keys, heads * size))
+
+
+def _biased(node: Node, query: View, bias: View) -> View:
+    """The query with its part of what is for query, key and value: the first one."""
+    return binary(node, "ADD", query, replace(bias, sizes=query.sizes[-1:]).broadcast(query.sizes))
 
 
 def _value_size(tensors: dict[str, View | None], heads: int) -> int:

@@ -1,4 +1,5 @@
-"""If, Loop and Scan of ONNX, unrolled: which branch is taken, and how many turns there are, must be known."""
+"""If, Loop and Scan of ONNX, unrolled: how many turns there are must be known, and which branch is taken, unless both
+make tensors of the same sizes."""
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -11,6 +12,7 @@ from app.models.onnx.booleans import mark
 from app.models.onnx.builder import Array, Builder
 from app.models.onnx.mapping import Unsupported, Value
 from app.models.onnx.movement import joined
+from app.models.onnx.operands import require
 from app.models.onnx.protos import sizes_of
 from app.models.onnx.reading import attributes_of
 from app.models.onnx.sequences import Given, Listed
@@ -63,8 +65,49 @@ def _if(
     outer: Mapping[str, "AttributeProto"],
 ) -> Sequence[Held | None]:
     graphs = {each.name: each.g for each in proto.attribute}
-    branch = graphs["then_branch" if _known(inputs[0], "condition").all() else "else_branch"]
-    return runner.run(branch, ChainMap({}, scope), opsets, [each.name for each in branch.output], outer)
+
+    def made(name: str) -> Sequence[Held]:
+        branch = graphs[name]
+        return runner.run(branch, ChainMap({}, scope), opsets, [each.name for each in branch.output], outer)
+
+    condition = inputs[0]
+    if not isinstance(condition, View):
+        return made("then_branch" if _known(condition, "condition").all() else "else_branch")
+    if condition.elements != 1:
+        raise Unsupported(f"its condition has {condition.elements} elements")
+    pairs = zip(made("then_branch"), made("else_branch"), strict=True)
+    return [_chosen(runner.build, condition, each, other) for each, other in pairs]
+
+
+def _chosen(build: Builder, condition: View, each: Held, other: Held) -> Held:
+    """One of two that are both computed, since nothing else comes of a branch than its outputs."""
+    if isinstance(each, Nothing) or isinstance(other, Nothing):
+        return NOTHING
+    if isinstance(each, Listed) or isinstance(other, Listed):
+        raise Unsupported("it makes a sequence, and its condition is not constant")
+    if sizes_of(each) != sizes_of(other):
+        made = f"{list(sizes_of(each))} and {list(sizes_of(other))}"
+        raise Unsupported(f"its condition is not constant, and its branches make tensors of sizes {made}")
+    if _are_equal(each, other) or 0 in sizes_of(each):
+        return each
+    is_boolean = build.is_boolean(each)
+    a, b = (value if isinstance(value, View) else build.constant(value) for value in (each, other))
+    if a.data_type is not b.data_type:
+        raise Unsupported(f"its branches make tensors of {a.data_type} and {b.data_type}")
+    require("ELEMENT_WISE_IF", "ATensor", a.data_type)
+    whole = condition.reshaped(())
+    assert whole is not None, "it is one element"
+    inputs = {"ConditionTensor": whole.broadcast(a.sizes), "ATensor": a, "BTensor": b}
+    chosen = build.operator("ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (a.data_type, a.sizes)})["OutputTensor"]
+    if is_boolean:
+        mark(build, chosen)
+    return chosen
+
+
+def _are_equal(each: Value, other: Value) -> bool:
+    if isinstance(each, View) or isinstance(other, View):
+        return isinstance(each, View) and isinstance(other, View) and each == other
+    return each.dtype == other.dtype and np.array_equal(each, other)
 
 
 def _loop(

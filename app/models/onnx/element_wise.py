@@ -202,6 +202,10 @@ def _is_infinity(node: Node) -> Value:
     return operate(node, "ELEMENT_WISE_IS_INFINITY", {"InputTensor": x}, {"InfinityMode": mode}, outputs)
 
 
+_MOST_FACTORS = 63
+"""Of a power of 64-bit integers: beyond it only -1, 0 and 1 have one that is no more than 64 bits."""
+
+
 @maps("Pow")
 def _pow(node: Node) -> Value:
     x, exponent = node.view(0), known_number(node, 1)
@@ -209,8 +213,20 @@ def _pow(node: Node) -> Value:
     x = broadcast(x, sizes)
     if exponent is not None and isfinite(exponent) and x.data_type in FLOATS:
         return operate(node, "ELEMENT_WISE_CONSTANT_POW", {"InputTensor": x}, {"Exponent": float(exponent)})
+    is_long = x.data_type in (DataType.INT64, DataType.UINT64)
+    if is_long and exponent is not None and exponent in range(1, _MOST_FACTORS + 1):
+        return _power(node, x, int(exponent))
     power = broadcast(_exponent(node, node.view(1)), sizes)
     return operate(node, "ELEMENT_WISE_POW", {"InputTensor": x, "ExponentTensor": power})
+
+
+def _power(node: Node, x: View, exponent: int) -> View:
+    """Of integers that POW does not take, by squares: the highest bit of the exponent is x itself."""
+    made = x
+    for bit in f"{exponent:b}"[1:]:
+        made = binary(node, "ELEMENT_WISE_MULTIPLY", made, made)
+        made = binary(node, "ELEMENT_WISE_MULTIPLY", made, x) if bit == "1" else made
+    return made
 
 
 def _exponent(node: Node, exponent: View) -> View:

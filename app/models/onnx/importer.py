@@ -193,6 +193,8 @@ class _Importer:
                 if isinstance(value, Listed):
                     raise Unsupported("it is a sequence")
                 view = value if isinstance(value, View) else self.build.constant(value)
+                if view.data_type is not port.data_type:
+                    raise Unsupported(f"it is {view.data_type}, where the model has {port.type}")
                 self.build.output(name, view, is_described)
             except Unsupported as error:
                 raise NotSupported(

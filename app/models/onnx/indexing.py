@@ -5,7 +5,8 @@ import numpy as np
 from app.contract.constants import DataType
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.movement import joined, window
-from app.models.onnx.shapes import axis_of, inserted, integers, limited, nothing
+from app.models.onnx.operands import number, operate
+from app.models.onnx.shapes import along, axis_of, inserted, integers, limited, nothing
 from app.models.onnx.tensors import View
 
 _INDICES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
@@ -93,12 +94,12 @@ def scatter_elements(node: Node) -> View:
     inputs = {"InputTensor": part, "IndicesTensor": indices, "UpdatesTensor": updates}
     outputs = {"OutputTensor": (x.data_type, part.sizes)}
     made = node.build.operator("SCATTER", inputs, {"Axis": axis}, outputs)["OutputTensor"]
-    for along, (size, whole) in enumerate(zip(part.sizes, x.sizes, strict=True)):
+    for k, (size, whole) in enumerate(zip(part.sizes, x.sizes, strict=True)):
         if size < whole:
-            ranges = [*map(range, x.sizes[:along]), range(size, whole), *map(range, part.sizes[along + 1 :])]
+            ranges = [*map(range, x.sizes[:k]), range(size, whole), *map(range, part.sizes[k + 1 :])]
             rest = window(node, x, ranges)
             assert isinstance(rest, View), "there are more elements"
-            made = joined(node.build, [made, rest], along)
+            made = joined(node.build, [made, rest], k)
     return made
 
 
@@ -114,6 +115,29 @@ def scatter_nd(node: Node) -> View:
         rank=limited(max(len(x.sizes), len(indices.sizes), len(updates.sizes))),
     )
     return made["OutputTensor"]
+
+
+@maps("TensorScatter")
+def tensor_scatter(node: Node) -> View:
+    """A cache, into which each batch is written from a place of its own on."""
+    cache, update = node.view(0), node.view(1)
+    rank = limited(len(cache.sizes))
+    axis = axis_of(int(node.attribute("axis", -2)), rank)
+    others = [size for k, size in enumerate(cache.sizes) if k != axis]
+    if axis == 0 or len(update.sizes) != rank or others != [size for k, size in enumerate(update.sizes) if k != axis]:
+        raise Unsupported(f"its update has sizes {update.sizes}, which do not fit {cache.sizes} along {axis}")
+    count, most = update.sizes[axis], cache.sizes[axis]
+    if count > most:
+        raise Unsupported(f"its update has {count} elements along its axis, and its cache {most}")
+    places = along(node.build.constant(np.arange(count)), axis, rank).broadcast(update.sizes)
+    if node.has(2):
+        begin = along(node.view(2), 0, rank).broadcast(update.sizes)
+        places = operate(node, "ELEMENT_WISE_ADD", {"ATensor": begin, "BTensor": places})
+    if node.attribute("mode", "linear") == "circular":
+        size = number(node, most, places.data_type, update.sizes)
+        places = operate(node, "ELEMENT_WISE_MODULUS_FLOOR", {"ATensor": places, "BTensor": size})
+    inputs = {"InputTensor": cache, "IndicesTensor": places, "UpdatesTensor": update}
+    return operate(node, "SCATTER", inputs, {"Axis": axis})
 
 
 @maps("OneHot")

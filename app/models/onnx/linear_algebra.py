@@ -5,11 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.contract.constants import DataType
+from app.contract.constants import DataType, ReduceFunction
 from app.models.onnx.activations import fused_activation
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import broadcast, common_sizes, operate, require, require_equal
+from app.models.onnx.reductions import reduced
+from app.models.onnx.shapes import inserted
 from app.models.onnx.tensors import Sizes, Unsupported, View
+
+_INTEGERS = (DataType.INT32, DataType.UINT32, DataType.INT64, DataType.UINT64)
 
 MAX_BATCH = 2
 """Dimensions before the last two that DirectML's products have."""
@@ -78,7 +82,20 @@ def _swapped(view: View) -> View:
 
 @maps("MatMul")
 def _matmul(node: Node) -> Value:
-    return matmul(node, node.view(0), node.view(1))
+    a, b = node.view(0), node.view(1)
+    return _sums(node, a, b) if a.data_type in _INTEGERS else matmul(node, a, b)
+
+
+def _sums(node: Node, a: View, b: View) -> View:
+    """Of integers, which GEMM does not take: products along one more dimension, and their sums."""
+    require_equal(a, b)
+    found = matrices(node, a, b)
+    inner = len(found.product)
+    sizes = (*found.product, found.a.sizes[-1])
+    rows, columns = inserted(found.a, inner - 1), inserted(_swapped(found.b), inner - 2)
+    factors = {"ATensor": rows.broadcast(sizes), "BTensor": columns.broadcast(sizes)}
+    products = operate(node, "ELEMENT_WISE_MULTIPLY", factors)
+    return node.reshaped(reduced(node, products, ReduceFunction.SUM, [inner]), found.sizes)
 
 
 @maps("Gemm")

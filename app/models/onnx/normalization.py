@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import DataType, ReduceFunction
-from app.models.onnx.element_wise import binary, sum_of
+from app.models.onnx.element_wise import binary, linear, sum_of
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import along, broadcast, operate, wider
 from app.models.onnx.reductions import reduced
@@ -19,8 +19,10 @@ SMALLEST = 1.1754943508222875e-38
 
 
 @maps("BatchNormalization")
-def _batch(node: Node) -> Value:
-    if node.attribute("training_mode", 0) or any(node.wanted[1:]):
+def _batch(node: Node) -> Value | list[Value | None]:
+    if node.attribute("training_mode", 0):
+        return _batch_training(node)
+    if any(node.wanted[1:]):
         raise Unsupported("it is in training mode")
     if node.attribute("spatial", 1) != 1:
         raise Unsupported("its spatial is 0")
@@ -28,9 +30,7 @@ def _batch(node: Node) -> Value:
     if convolution is not None:
         return convolution
     x = node.view(0)
-    whole = x if len(x.sizes) > 1 else node.reshaped(x, (*x.sizes, 1))
-    scale, bias, mean, variance = (along(node, node.view(index), 1, whole.sizes) for index in range(1, 5))
-    whole, scale, bias, mean, variance = wider(node, whole, scale, bias, mean, variance)
+    whole, scale, bias, mean, variance = _of_channels(node)
     inputs = {
         "InputTensor": whole,
         "MeanTensor": mean,
@@ -41,6 +41,36 @@ def _batch(node: Node) -> Value:
     attributes = {"Spatial": True, "Epsilon": node.attribute("epsilon", 1e-5)}
     made = operate(node, "BATCH_NORMALIZATION", inputs, attributes)
     return node.reshaped(node.cast(made, x.data_type), x.sizes)
+
+
+def _batch_training(node: Node) -> list[Value | None]:
+    """By the mean and variance of its own elements; those that are given are moved towards them."""
+    x = node.view(0)
+    whole, scale, bias, *given = _of_channels(node)
+    channels = tuple(size if axis == 1 else 1 for axis, size in enumerate(whole.sizes))
+    made = node.build.operator(
+        "BATCH_NORMALIZATION_TRAINING",
+        {"InputTensor": whole, "ScaleTensor": scale, "BiasTensor": bias},
+        {"Epsilon": node.attribute("epsilon", 1e-5)},
+        {
+            "OutputTensor": (whole.data_type, whole.sizes),
+            "OutputMeanTensor": (whole.data_type, channels),
+            "OutputVarianceTensor": (whole.data_type, channels),
+        },
+    )
+    outputs: list[Value | None] = [node.reshaped(node.cast(made["OutputTensor"], x.data_type), x.sizes)]
+    kept = float(node.attribute("momentum", 0.9))
+    for index, (before, name) in enumerate(zip(given, ("OutputMeanTensor", "OutputVarianceTensor"), strict=True), 3):
+        moved = sum_of(node, [linear(node, before, kept, 0.0), linear(node, made[name], 1 - kept, 0.0)])
+        outputs.append(node.reshaped(node.cast(moved, node.data_type(index)), channels[1:2]))
+    return outputs[: len(node.wanted)]
+
+
+def _of_channels(node: Node) -> list[View]:
+    """What BatchNormalization reads, of one type: the tensor, with a dimension of channels, and all others along it."""
+    x = node.view(0)
+    whole = x if len(x.sizes) > 1 else node.reshaped(x, (*x.sizes, 1))
+    return wider(node, whole, *(along(node, node.view(index), 1, whole.sizes) for index in range(1, 5)))
 
 
 def normalized(

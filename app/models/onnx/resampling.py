@@ -267,6 +267,8 @@ def _weighted(node: Node, x: View, axes: list[_Axis], mode: str, *, antialias: b
 def _weights(axis: _Axis, mode: str, a: float, *, antialias: bool, drops: bool) -> Array:
     """{ output, input }: of each element of the output, what each one of the input weighs. Those outside weigh as the
     nearest one inside, or nothing where it `drops` them, and then the others make up for them."""
+    if axis.size == 1:  # there may be none inside for coordinates that are far from it
+        return np.ones((axis.output, 1))
     made = np.zeros((axis.output, axis.size))
     reach = 2 if mode == "cubic" else 1
     squeezed = min(axis.stated, 1.0) if antialias else 1.0
