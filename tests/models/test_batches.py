@@ -455,6 +455,32 @@ def test_what_could_not_be_compiled_is_tried_again_after_a_while_if_ever(
     assert [each.levelname for each in caplog.records if each.levelno >= logging.WARNING] == ([level] if level else [])
 
 
+def test_a_computed_condition_mixes_rows_though_nothing_that_was_tried_shows_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = model(
+        "m (float[batch,8] x) => (float[batch,8] y) { s = ReduceSum<keepdims=0>(x) c = Equal(s, k) y = If<"
+        "then_branch = a () => (float[batch,8] u) { u = Neg(x) },"
+        "else_branch = b () => (float[batch,8] v) { v = Abs(x) }>(c) }",
+        k=np.array(-24, np.float32),
+    )
+    together = Together(tmp_path, made)
+
+    async def main() -> None:
+        for _ in range(100):
+            data = [np.full((1, 8), number, np.float32) for number in (-1, -2, -3)]
+            answers = await asyncio.gather(*(together.made({"x": each}) for each in data))
+            assert [each["y"].view(np.float32)[0] for each in answers] == [1, 2, 3]
+            if "depend on one another" in caplog.text:
+                break
+            await asyncio.sleep(0.01)
+        assert all(each.requests == 1 for each in together.executed)
+
+    asyncio.run(main())
+    assert "its rows depend on one another" in caplog.text
+    together.close()
+
+
 def test_those_that_are_a_batch_by_themselves_wait_for_none(together: Together) -> None:
     """They are counted as what is none to be run with others."""
 

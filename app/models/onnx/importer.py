@@ -91,6 +91,8 @@ class Imported:
     outputs: dict[str, ModelTensor]
     nodes: dict[str, UnsupportedNode]
     """By label, with nothing to say of why."""
+    is_decided: bool
+    """Whether no condition that was computed chooses among whole tensors, all rows of a batch at once."""
 
 
 def import_model(
@@ -203,7 +205,7 @@ class _Importer:
             outputs[name] = ModelTensor(port.type, view.data_type, view.sizes)
         built = self.build.built()
         read = {edge["GraphInput"] for edge in built.document["InputEdges"]}
-        return Imported(built, inputs, frozenset(inputs.keys() - read), outputs, self._nodes)
+        return Imported(built, inputs, frozenset(inputs.keys() - read), outputs, self._nodes, self.build.is_decided)
 
     def unmapped(self) -> Iterator[UnsupportedNode]:
         """Of the main graph, what leads to its outputs: which branches are taken nobody knows yet."""

@@ -255,6 +255,8 @@ class _Queue:
 
     def _tried(self, ticket: Ticket[None], sized: SizedModel, device: str, memory: MemoryShare) -> Prepared | None:
         """By a worker: what executes batches of these sizes, unless they would be mixed."""
+        if not sized.imported.is_decided:
+            return None  # by whatever others tried it with, the condition may not have changed
         service, rows = self._service, sized.sizes[0][0]
         prepared = sized.prepared.get(device) or service.prepare_graph(sized.graph, device)
         for name, tensor in sized.outputs.items():
