@@ -2,21 +2,21 @@
 
 import struct
 import sys
+from collections.abc import Callable
 
 from app.cli import main
-from app.engine.prepared import Bound, Outcome, Prepared
-from app.engine.service import Service
-from app.stages import Stages
+from app.devices.device import ExecutionRecord
+from app.engine.prepared import Bound, Prepared
 
-_compute = Service.compute
+_dispatch = Prepared.dispatch
 
 
-def compute(self: Service, prepared: Prepared, bound: Bound, stages: Stages | None = None) -> Outcome:
+def dispatch(self: Prepared, bound: Bound, cancelled: Callable[[], bool]) -> ExecutionRecord:
     if bytes(bound.inputs[0][:4]) == struct.pack("<f", 13):
         sys.stderr.write('"computing a 13"\n')
         raise RuntimeError("a fault in a kernel")
-    return _compute(self, prepared, bound, stages)
+    return _dispatch(self, bound, cancelled)
 
 
-Service.compute = compute  # type: ignore[method-assign]
+Prepared.dispatch = dispatch  # type: ignore[method-assign]
 main()

@@ -50,7 +50,7 @@ REQUESTS = 128
 WARM = 5
 SETTINGS = ["--threads", "1", "--gpus", "none", "--no-access-log"]
 OFF, NONE, ALL = "off", "0 %", "100 %"
-ASKS = (observing, read_body, answer_in, Service.execute, Service.compute)
+ASKS = (observing, read_body, answer_in, Service.execute, Service.execute_here)
 """All of a small dispatch that looks whether there is anything to record."""
 
 COLLECTOR = """
