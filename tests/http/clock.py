@@ -1,6 +1,7 @@
 """Timers whose time passes when a test says so."""
 
 from collections.abc import Callable
+from functools import partial
 
 
 class Timer:
@@ -22,8 +23,8 @@ class Timers:
         self.now = now
         self._timers: list[Timer] = []
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        self._timers.append(Timer(self.now + seconds, callback))
+    def call_later(self, seconds: float, callback: Callable[..., None], *given: object) -> Timer:
+        self._timers.append(Timer(self.now + seconds, partial(callback, *given)))
         return self._timers[-1]
 
     @property

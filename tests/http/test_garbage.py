@@ -1,9 +1,11 @@
-"""A request's memory is gone with its answer: nothing of it refers to itself and waits for the garbage collector."""
+"""A request's memory is gone with its answer, and a connection's with its end: nothing of them refers to itself and
+waits for the garbage collector."""
 
 import asyncio
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgpack
@@ -24,6 +26,9 @@ from tests.messages import CELU, as_json, request
 
 ASKED = 40
 
+SENT = 1 << 20
+"""Bytes of a large body."""
+
 
 class Sink(asyncio.Transport):
     """Takes all that is written, and keeps the last of it."""
@@ -32,6 +37,7 @@ class Sink(asyncio.Transport):
         super().__init__()
         self.last = b""
         self.written = asyncio.Event()
+        self.is_closed = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"peername": ("192.0.2.1", 1234), "sockname": ("192.0.2.2", 80)}.get(name, default)
@@ -41,7 +47,13 @@ class Sink(asyncio.Transport):
         self.written.set()
 
     def is_closing(self) -> bool:
-        return False
+        return self.is_closed
+
+    def pause_reading(self) -> None:
+        """Whoever sends does not wait for it."""
+
+    def resume_reading(self) -> None:
+        """The same."""
 
 
 def requests(kind: str, count: int) -> Iterator[bytes]:
@@ -53,32 +65,98 @@ def requests(kind: str, count: int) -> Iterator[bytes]:
         yield header(media_type, length(len(body))) + body
 
 
+class Client:
+    """One connection to a service of its own."""
+
+    def __init__(self, connection: Connection, transport: Sink, service: Service) -> None:
+        self._connection = connection
+        self._transport = transport
+        self.service = service
+
+    def send(self, data: bytes) -> None:
+        self._connection.get_buffer(-1)[: len(data)] = data
+        self._connection.buffer_updated(len(data))
+
+    async def ask(self, data: bytes) -> None:
+        self._transport.written.clear()
+        self.send(data)
+        await self._transport.written.wait()  # the first ones are compiled by a worker
+        assert self._transport.last.startswith(b"HTTP/1.1 200"), self._transport.last[:300]
+
+    def close(self) -> None:
+        self._transport.is_closed = True
+        self._connection.connection_lost(None)
+
+
+@asynccontextmanager
+async def clients() -> AsyncIterator[Any]:
+    """A function that makes them, all of one service."""
+    service = Service(Settings(gpus="none"))
+    application = app.main.create_app(service.settings, service, ConnectionLimit())
+    service.open()
+    handler, turn, scratch = app.main.handler_of(application, service.settings, Keys("", "")), Turn(), Scratch()
+    limits, state = Limits(), ServerState()
+
+    def client() -> Client:
+        connection = Connection(handler, limits, state, 30, asyncio.get_running_loop(), turn, scratch)
+        transport = Sink()
+        connection.connection_made(transport)
+        return Client(connection, transport, service)
+
+    yield client
+    service.close()
+
+
 @pytest.mark.usefixtures("_no_collections")
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
 def test_requests_leave_nothing_to_collect(kind: str) -> None:
     async def found() -> int:
-        service = Service(Settings(gpus="none"))
-        application = app.main.create_app(service.settings, service, ConnectionLimit())
-        service.open()
-        handler, transport = app.main.handler_of(application, service.settings, Keys("", "")), Sink()
-        connection = Connection(handler, Limits(), ServerState(), 30, asyncio.get_running_loop(), Turn(), Scratch())
-        connection.connection_made(transport)
-
-        async def answer(data: bytes) -> None:
-            transport.written.clear()
-            connection.get_buffer(-1)[: len(data)] = data
-            connection.buffer_updated(len(data))
-            await transport.written.wait()  # the first ones are compiled by a worker
-            assert transport.last.startswith(b"HTTP/1.1 200"), transport.last[:300]
-
-        one, another, *others = requests(kind, ASKED)  # of which Alpha = 1 has a loop of its own
-        await answer(one)
-        await answer(another)
-        gc.collect()
-        for data in others:
-            await answer(data)
-        count = gc.collect()
-        service.close()
-        return count
+        async with clients() as client:
+            asking = client()
+            one, another, *others = requests(kind, ASKED)  # of which Alpha = 1 has a loop of its own
+            await asking.ask(one)
+            await asking.ask(another)
+            gc.collect()
+            for data in others:
+                await asking.ask(data)
+            return gc.collect()
 
     assert asyncio.run(found()) < ASKED // 2
+
+
+@pytest.mark.usefixtures("_no_collections")
+def test_connections_leave_nothing_to_collect() -> None:
+    async def found() -> int:
+        async with clients() as client:
+            data, *_ = requests("json", 1)
+            for _ in range(2):
+                gc.collect()
+                for _ in range(ASKED):
+                    asking = client()
+                    await asking.ask(data)
+                    asking.close()
+                del asking
+            return gc.collect()
+
+    assert asyncio.run(found()) < ASKED // 2
+
+
+@pytest.mark.usefixtures("_no_collections")
+def test_the_memory_of_a_body_goes_with_a_client_that_sends_half_of_it() -> None:
+    """By the hundred megabytes, of which the account knows nothing any more."""
+
+    async def kept() -> int:
+        async with clients() as client:
+            leaving = client()
+            fields = b"Content-Type: application/octet-stream", length(SENT)
+            path = b"/v1/operators/ACTIVATION_TANH/dispatch?Sizes=262144&DataType=FLOAT32"
+            leaving.send(header(*fields, path=path) + bytes(1000))
+            for _ in range(2):
+                await asyncio.sleep(0.05)  # the buffer's pages are touched by another thread
+                leaving.send(bytes(1000))
+            leaving.close()
+            await asyncio.sleep(0.05)
+            idle: int = leaving.service.memory.pool.idle_bytes
+            return idle
+
+    assert asyncio.run(kept()) >= SENT

@@ -1,5 +1,6 @@
 """The server's end, as an orchestrator sees it: a process, signals, an exit code."""
 
+import asyncio
 import http.client
 import os
 import re
@@ -12,8 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
 
-from app.http.server.server import listen
+from app.codecs.codec import Encoded
+from app.http.core.exchange import Reply, Request
+from app.http.server.connection import connections
+from app.http.server.limit import Limits
+from app.http.server.server import Server, listen
 from app.http.server.tls import ADMITTED
 
 ROOT = Path(__file__).parents[2]
@@ -224,6 +230,34 @@ def test_a_signal_drains_finishes_what_runs_and_exits_with_0(start: Starter, sig
     assert "Traceback" not in log
     idle.close()
     busy.close()
+
+
+def test_who_has_connected_when_the_port_is_closed_is_answered() -> None:
+    """Though nobody has accepted the connection yet."""
+    answers = []
+
+    async def handle(request: Request) -> Reply:
+        return Reply(200, [(b"content-length", b"0")], Encoded(0, ()))
+
+    async def nobody(scope: object, receive: object, send: object) -> None:
+        """The application, which is asked for nothing."""
+
+    async def end() -> None:
+        config = uvicorn.Config(nobody, lifespan="off", http=connections(handle, Limits()), log_config=None)
+        config.load()
+        server, listening = Server(config, lambda: None), listen("127.0.0.1", 0)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(listening)
+        clients = [socket.create_connection(listening[0].getsockname()) for _ in range(3 * ADMITTED)]
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        await server.shutdown(listening)
+        for client in clients:
+            with client:
+                answers.append(client.recv(100)[:12])
+
+    asyncio.run(end())
+    assert answers == 3 * ADMITTED * [b"HTTP/1.1 200"]
 
 
 def test_while_draining_everything_is_answered(start: Starter) -> None:

@@ -59,20 +59,24 @@ def watched(connected: socket.socket | None = None) -> tuple[Any, Any]:
 
 def test_a_deadline_runs_from_its_first_start_on() -> None:
     (_, clock), reached = watched(), list[float]()
-    deadline = Deadline(clock, lambda: reached.append(clock.now))
+    deadline = Deadline(clock)
+
+    def note() -> None:
+        reached.append(clock.now)
+
     deadline.stop()
-    deadline.start(10.0)
+    deadline.start(10.0, note)
     clock.pass_by(6.0)
-    deadline.start(10.0)
+    deadline.start(10.0, note)
     clock.pass_by(3.9)
     assert reached == []
     clock.pass_by(100.0)
     assert reached == [10.0]
-    deadline.start(10.0)
+    deadline.start(10.0, note)
     deadline.stop()
     clock.pass_by(100.0)
     assert reached == [10.0]
-    deadline.start(1.0)
+    deadline.start(1.0, note)
     clock.pass_by(1.0)
     assert reached == [10.0, clock.now]
 
@@ -146,8 +150,8 @@ def test_who_sends_no_more_is_asked_once_whether_it_is_there(pair: Pair) -> None
         probes.append(clock.now)
         server.send(b"are you there?")
 
-    watch = HangUpWatch(transport, clock, probe)
-    watch.start()
+    watch = HangUpWatch(transport, clock)
+    watch.start(probe)
     client.shutdown(socket.SHUT_WR)
     clock.pass_by(100 * HALF_CLOSED_SECONDS)
     assert probes == [HALF_CLOSED_SECONDS]
@@ -162,7 +166,7 @@ def test_who_sends_no_more_is_asked_once_whether_it_is_there(pair: Pair) -> None
     transport.is_aborted = False
     clock.pass_by(100 * HALF_CLOSED_SECONDS)
     assert not transport.is_aborted, "nobody looks any more"
-    watch.start()
+    watch.start(probe)
     watch.stop()
     clock.pass_by(100 * HALF_CLOSED_SECONDS)
     assert not transport.is_aborted

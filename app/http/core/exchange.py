@@ -8,7 +8,6 @@ in the turn of the event loop in which they came. One that has to wait goes on i
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from app.codecs.codec import Body, Encoded, Piece
@@ -170,17 +169,21 @@ def resumed(work: Coroutine[Any, Any, Reply], waits_for: object) -> Generator[ob
     """What comes of `work`, a handler's, which was begun without a task and `waits_for` something: for a task."""
     waits_for = None if waits_for is _TASK else waits_for
     while True:
+        sent, thrown = None, None
         try:
             sent = yield waits_for
         except GeneratorExit:
             work.close()
             raise
         except BaseException as error:
-            go_on = partial(work.throw, error)
-        else:
-            go_on = partial(work.send, sent)
+            thrown = error
+        waits_for = None  # it holds what was thrown
         try:
-            waits_for = go_on()
+            waits_for = work.send(sent) if thrown is None else work.throw(thrown)
         except StopIteration as done:
             reply: Reply = done.value
             return reply
+        finally:
+            # This frame is in its traceback, and so are those that hold the request's memory: none of them would be
+            # gone before the garbage collector comes.
+            thrown = None

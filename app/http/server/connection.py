@@ -144,10 +144,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = False  # when the answer that is being sent is complete
         self._is_half_closed = False  # by the client, which still waits for answers
         self._last_answer = b""  # to the refused request, while its predecessors are still being answered
-        self._header_deadline = Deadline(loop, self._on_header_deadline)
-        self._idle_deadline = Deadline(loop, self._look_whether_idle)
+        self._header_deadline = Deadline(loop)
+        self._idle_deadline = Deadline(loop)
         self._rests_since: float  # on the loop's clock
-        self._end_deadline = Deadline(loop, self._end_idle)  # when the server ends
+        self._end_deadline = Deadline(loop)  # when the server ends
         self._hang_up_watch: HangUpWatch
         self._reader: Reader
         self._sender: Sender
@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as transports are
         self.transport = transport
-        self._hang_up_watch = HangUpWatch(transport, self.loop, self._probe)
+        self._hang_up_watch = HangUpWatch(transport, self.loop)
         if transport.get_extra_info("sslcontext") is not None:
             self._scheme = "https"
             self._transfers = NO_THREADS  # what the socket carries is the transport's to encrypt
@@ -177,9 +177,12 @@ class Connection(asyncio.BufferedProtocol):
         for deadline in (self._header_deadline, self._idle_deadline, self._end_deadline):
             deadline.stop()
         self._hang_up_watch.stop()
+        # From here on nothing that it has refers to it. What refers to itself is not gone by itself, and connections
+        # that lasted long would wait for a full collection by the hundred thousand.
+        self._framing.stop()
         self._reader.stop()
         self._sender.stop()
-        self._further = None
+        self._newest = self._further = None
         if self._turn.last is self:
             self._turn.last = None
         queue, self._queue = self._queue, deque()
@@ -195,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         """The server ends: what runs is answered, and so is what is on its way on a connection that seems idle."""
         self.send_waiting()
         if self._is_idle():
-            self._end_deadline.start(IDLE_SECONDS)
+            self._end_deadline.start(IDLE_SECONDS, self._end_idle)
         elif self._further or not self._queue or self._queue[-1].is_answered:
             self._is_ending = True  # too late to say so in the answer: what the client sends after it is answered too
         else:
@@ -231,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._queue:
                 return False
         self._is_half_closed = True
-        self._hang_up_watch.start()
+        self._hang_up_watch.start(self._probe)
         return True
 
     def _probe(self) -> None:
@@ -485,7 +488,7 @@ class Connection(asyncio.BufferedProtocol):
             self.shutdown()
         else:
             self._rests_since = self.loop.time()
-            self._idle_deadline.start(self._keep_alive_seconds)
+            self._idle_deadline.start(self._keep_alive_seconds, self._look_whether_idle)
             if self._newest is not None and not self._newest.is_whole:
                 self._expect_header()  # for the rest of a body that nobody waited for, too
 
@@ -496,7 +499,7 @@ class Connection(asyncio.BufferedProtocol):
             if left <= 0:
                 self._close()
             else:
-                self._idle_deadline.start(left)
+                self._idle_deadline.start(left, self._look_whether_idle)
 
     def send_waiting(self) -> None:
         """Send the answer that waits for others, if there is one."""
@@ -533,7 +536,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _expect_header(self) -> None:
         seconds = self._limits.header_seconds
-        self._header_deadline.start(seconds if self._is_served else min(seconds, RESERVE_SECONDS))
+        seconds = seconds if self._is_served else min(seconds, RESERVE_SECONDS)
+        self._header_deadline.start(seconds, self._on_header_deadline)
 
     def _on_header_deadline(self) -> None:
         if self._reader.is_paused or not self._sender.is_free():

@@ -96,6 +96,10 @@ class Framing:
         """What comes next begins a request: a body that the parser waits for came another way."""
         self._parser = self._new_parser()
 
+    def stop(self) -> None:
+        """The connection is over. It refers to this, and so does the parser."""
+        del self._parser, self._receiver
+
     def feed(self, data: bytes | Buffer) -> None:
         """Take what was read, which is gone when this returns. Raises HTTPException."""
         self._read_bytes = len(data)

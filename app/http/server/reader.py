@@ -57,6 +57,7 @@ class Reader:
         if self._lent is not None:
             self._lent.is_over = True
         self._leave()
+        del self._ended
 
     def buffer(self, exchange: Exchange) -> Buffer | None:
         """Where the next bytes of its body belong; None if nobody waits for them."""

@@ -97,6 +97,7 @@ class Sender:
         if self._farewell:
             self._farewell.stop()
         self._is_paused = False
+        del self._sent
 
     def pause(self) -> None:
         """The client does not keep up."""

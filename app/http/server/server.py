@@ -7,7 +7,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -99,13 +99,24 @@ def _identity(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def _waiting(listening: socket.socket) -> Iterator[socket.socket]:
+    """Accept those who have connected, and close it right behind the last one."""
+    with listening, contextlib.suppress(OSError):  # nobody is left, or no descriptor for them
+        listening.setblocking(False)
+        for _ in range(_BACKLOG):  # and no more: others may go on connecting
+            accepted, _ = listening.accept()
+            accepted.setblocking(False)
+            yield accepted
+
+
 class Server(uvicorn.Server):
     """Drains when `stop` is called first, then returns from `run` normally, so that the process can exit with 0.
 
     1. `on_drain` is called at once, in the event loop: from here on the application reports that it is not ready.
     2. For `drain_seconds` everything is answered as before, so that load balancers notice. In the second half of them
        each connection ends with its next answer, so that clients that keep theirs go elsewhere.
-    3. uvicorn's own shutdown follows: the listening sockets and idle connections are closed, running requests have
+    3. uvicorn's own shutdown follows: the listening sockets and idle connections are closed, but for those who have
+       just connected, running requests have
        `Config.timeout_graceful_shutdown` seconds to finish, and the application's lifespan ends.
 
     The same happens when `limit_max_requests` is reached or `should_exit` is set. A second `stop` drops what is still
@@ -126,6 +137,7 @@ class Server(uvicorn.Server):
         the handshake of TLS."""
         super().__init__(config)
         self._handshake_seconds = handshake_seconds
+        self._handshakes: Handshakes | None = None
         self._on_drain = on_drain
         self._rehearse = rehearse
         self._drain_seconds = drain_seconds
@@ -135,13 +147,14 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         sockets, context = sockets or [], self.config.ssl
-        handshakes = Handshakes(context, self._protocol, self._handshake_seconds) if context else None
+        if context:
+            self._handshakes = Handshakes(context, self._protocol, self._handshake_seconds)
         await super().startup([])  # uvicorn itself listens on none
         if self._rehearse and not self.should_exit:
             await self._rehearse()
         for listening in sockets:
-            if handshakes:
-                self.servers.append(Listener(listening, handshakes))  # type: ignore[arg-type]
+            if self._handshakes:
+                self.servers.append(Listener(listening, self._handshakes))  # type: ignore[arg-type]
                 continue
             # libuv accepts one for each listening socket in a turn, so that of many clients that come together to a
             # busy service the last one would wait until as many turns are over.
@@ -162,6 +175,19 @@ class Server(uvicorn.Server):
         return self.config.http_protocol_class(  # type: ignore[call-arg]  # as in uvicorn
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's, but for clients who have connected and are not accepted yet: the end of a listening socket would
+        be theirs, too, and they may have sent a request."""
+        last = [listening.dup() for listening in sockets or []]
+        for server in self.servers:  # these close what they were given
+            server.close()
+        for accepted in [accepted for listening in last for accepted in _waiting(listening)]:
+            if self._handshakes:
+                self._handshakes.begin(accepted)
+            else:
+                await self._loop.connect_accepted_socket(self._protocol, accepted)
+        await super().shutdown(sockets)
 
     def stop(self) -> None:
         """Drain, or if that was called for before, hurry. From any thread, once the server has `started`."""

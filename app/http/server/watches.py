@@ -8,6 +8,7 @@ import socket
 import sys
 import termios
 from collections.abc import Callable
+from functools import partial
 
 log = logging.getLogger("app.http")
 
@@ -27,19 +28,21 @@ _TCP_CLOSE = 7  # of Linux' tcp_info: the other side has reset the connection
 
 
 class Deadline:
-    """Calls `reached` once, some seconds after it was started, unless it is stopped before."""
+    """Calls somebody once, some seconds after it was started, unless it is stopped before.
 
-    __slots__ = ("_loop", "_reached", "_timer")
+    Who is known while it runs only: whoever has a deadline, and is called by it, would else refer to itself.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, reached: Callable[[], None]) -> None:
+    __slots__ = ("_loop", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._reached = reached
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, seconds: float) -> None:
+    def start(self, seconds: float, reached: Callable[[], None]) -> None:
         """Without effect if it runs already."""
         if self._timer is None:
-            self._timer = self._loop.call_later(seconds, self._end)
+            self._timer = self._loop.call_later(seconds, self._end, reached)
 
     def stop(self) -> None:
         """Also if it does not run."""
@@ -47,9 +50,9 @@ class Deadline:
             self._timer.cancel()
             self._timer = None
 
-    def _end(self) -> None:
+    def _end(self, reached: Callable[[], None]) -> None:
         self._timer = None
-        self._reached()
+        reached()
 
 
 class SendWatch:
@@ -60,14 +63,14 @@ class SendWatch:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._transport = transport
         self._seconds = seconds
-        self._deadline = Deadline(loop, self._look)
+        self._deadline = Deadline(loop)
         self._unsent_bytes = 0
 
     def start(self) -> None:
         """From now on something waits for the client."""
         self.stop()
         self._unsent_bytes = self._transport.get_write_buffer_size()
-        self._deadline.start(self._seconds)
+        self._deadline.start(self._seconds, self._look)
 
     def stop(self) -> None:
         """Nothing does."""
@@ -86,11 +89,11 @@ class FarewellWatch:
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
-        self._deadline = Deadline(loop, self._look)
+        self._deadline = Deadline(loop)
 
     def start(self) -> None:
         """The connection is being closed."""
-        self._deadline.start(FAREWELL_SECONDS)
+        self._deadline.start(FAREWELL_SECONDS, self._look)
 
     def stop(self) -> None:
         """It is."""
@@ -110,33 +113,30 @@ class HangUpWatch:
     response the system of one that hung up answers with a reset; any other client skips it (RFC 9110, 15.2).
     """
 
-    __slots__ = ("_deadline", "_is_asked", "_probe", "_transport")
+    __slots__ = ("_deadline", "_transport")
 
-    def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, probe: Callable[[], None]
-    ) -> None:
-        """`probe` sends an interim response, if the client waits for an answer and may be sent one."""
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
-        self._probe = probe
-        self._deadline = Deadline(loop, self._look)
-        self._is_asked = False
+        self._deadline = Deadline(loop)
 
-    def start(self) -> None:
-        """The client has sent its last byte."""
-        self._deadline.start(HALF_CLOSED_SECONDS)
+    def start(self, probe: Callable[[], None]) -> None:
+        """The client has sent its last byte. `probe` sends an interim response, if the client waits for an answer and
+        may be sent one."""
+        self._deadline.start(HALF_CLOSED_SECONDS, partial(self._ask, probe))
 
     def stop(self) -> None:
         """The connection is over."""
         self._deadline.stop()
 
+    def _ask(self, probe: Callable[[], None]) -> None:
+        probe()
+        self._deadline.start(_GONE_SECONDS, self._look)
+
     def _look(self) -> None:
-        if not self._is_asked:
-            self._is_asked = True
-            self._probe()
-        elif _has_gone(self._transport.get_extra_info("socket")):
+        if _has_gone(self._transport.get_extra_info("socket")):
             self._transport.abort()
-            return
-        self._deadline.start(_GONE_SECONDS)
+        else:
+            self._deadline.start(_GONE_SECONDS, self._look)
 
 
 def _has_gone(connected: socket.socket) -> bool:
