@@ -272,6 +272,12 @@ class TestGzipMembers:
         assert len(pieces) == 5000
         assert max(pieces) <= 1024
 
+    def test_others_have_their_turn_now_and_then(self) -> None:
+        """Not after each, or a body of many would take a worker for long that does nothing."""
+        with mock.patch.object(MemoryShare, "ensure_open") as asked:
+            assert self.undone(5000 * gzip.compress(b"")) == b""
+        assert 20 <= asked.call_count <= 40
+
     def test_of_a_request(self, client: httpx.Client) -> None:
         content, _ = body({"inputs": [listed("InputTensor", X)]})
         data = gzip.compress(content[:20]) + gzip.compress(b"") + gzip.compress(content[20:])

@@ -32,6 +32,9 @@ begun. There is nothing behind deflate's data."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
+_ASKED = 1 << 14
+"""Bytes after which it is asked whether to go on: those taken and made, and a sixteenth of what parts count for."""
+
 _GROWTH = 4
 """How many times as large the next buffer is, where the size of what is decompressed is not known."""
 
@@ -130,13 +133,17 @@ def decompress(body: Body, coding: bytes, most: int, memory: MemoryShare) -> Bod
     filled = 0
     position = 0
     further = 0
+    next_asked = 0
     while True:  # gzip is as many members as a sender likes, and zstd as many frames, one behind the other
         engine, held = _decompressor(coding, view[position:])
         step = _FIRST
         # A piece, perhaps twice while it grows, and what is left of its text.
         with memory.passing(min(3 * _PIECE, 2 * most) + held):
             while not engine.eof:
-                memory.ensure_open()
+                done = position + filled + further // 16
+                if done >= next_asked:
+                    memory.ensure_open()
+                    next_asked = done + _ASKED
                 rest = view[position : position + step] if engine.needs_input else view[:0]
                 position += len(rest)
                 try:
