@@ -283,7 +283,7 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
         ("?name=&sizes=2x3", data, "/name"),
         ("?device=cuda:7&sizes=2x3", data, "/device"),
         ("?other=1", data, "/other"),
-        ("?sizes=2x3&sizes=2x3", data, ""),
+        ("?sizes=2x3&sizes=2x3", data, "/sizes"),
         ("", b"no model", "/onnx"),
         ("", without_type.SerializeToString(), "/onnx"),
     ):
