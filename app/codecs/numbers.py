@@ -30,7 +30,7 @@ _COST = 32
 
 _FRACTION = b".eE"
 
-_MINUS_ZERO = re.compile(rb"-0(?![.eE\d])")
+_MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![.eE\d])")
 """As Go and C write -0.0. To orjson it is an integer, which has no sign."""
 
 

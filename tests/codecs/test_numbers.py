@@ -94,7 +94,9 @@ def test_every_float_comes_back(datatype: str) -> None:
 
 
 @pytest.mark.parametrize("datatype", ["FP32", "FP64"])
-@pytest.mark.parametrize("text", ["[-0]", "[ 1, -0 ,0]", "[[-0],[0.5]]", "[-0e0,-0.0,-0]", "[-0,-0.25,-0,7]"])
+@pytest.mark.parametrize(
+    "text", ["[-0]", "[ 1, -0 ,0]", "[[-0],[0.5]]", "[-0e0,-0.0,-0]", "[-0,-0.25,-0,7]", "[-0,1e-0,2E-0]"]
+)
 def test_minus_0_keeps_its_sign_as_an_integer_too(text: str, datatype: str) -> None:
     wanted = np.array(json.loads(text, parse_int=float), TYPES[datatype])
     made = read(text, list(wanted.shape), datatype).reshape(wanted.shape)
