@@ -1,9 +1,10 @@
-"""The GPUs of this machine, for tests marked `gpu`: they are skipped where there is none."""
+"""The GPUs of this machine, for tests marked `gpu`, and NVRTC: a test is skipped where what it needs is not there."""
 
 from functools import cache
 
 import pytest
 
+from app.devices.cuda.compiler import compile_source, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.placement import find_gpus
@@ -22,3 +23,13 @@ def first_gpu() -> CudaDevice:
     if not gpus:
         pytest.skip("; ".join(problems))
     return gpus[0]
+
+
+def assert_compiles(source: str, *architectures: int) -> None:
+    """By NVRTC, for each of `architectures`, or the test is skipped."""
+    try:
+        nvrtc_version()
+    except Exception as error:
+        pytest.skip(f"there is no NVRTC: {error}")
+    for architecture in architectures:
+        assert compile_source(source, architecture).startswith(b"\x7fELF")

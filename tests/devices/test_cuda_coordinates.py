@@ -14,7 +14,6 @@ from app.contract.constants import DataType
 from app.contract.tensors import MAX_TENSORS
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import small as cuda_small
-from app.devices.cuda.compiler import compile_source, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.places import FEW, Coordinates, division
 from app.devices.cuda.totals import LONG
@@ -25,7 +24,7 @@ from tests.devices.coordinate_cases import case, cases, same
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source
 from tests.devices.test_coordinates import N, of_expression, operand
-from tests.gpu import first_gpu
+from tests.gpu import assert_compiles, first_gpu
 from tests.operators.arrays import bytes_of, desc_of, run
 from tests.operators.coordinate_operators import (
     Join,
@@ -210,30 +209,21 @@ def test_what_no_inner_loop_changes_is_computed_outside() -> None:
 
 def test_kernels_compile() -> None:
     """For Ampere and for Hopper; of each kind some, unless all is asked for."""
-    try:
-        nvrtc_version()
-    except Exception as error:
-        pytest.skip(f"there is no NVRTC: {error}")
     chosen = cases() if EXHAUSTIVE else {each.name.partition(" ")[0]: each for each in cases()}.values()
     sources = {coordinate_source(each.operator, name)[0] for each in chosen for name in each.operator.outputs}
     assert len(sources) > 20
     for source in sources:
-        for architecture in (80, 90):
-            assert compile_source(source, architecture).startswith(b"\x7fELF")
+        assert_compiles(source, 80, 90)
 
 
 def test_as_many_tensors_as_there_may_be_compile() -> None:
     """With more arguments than the 4 KiB that CUDA had room for before 12.1."""
-    try:
-        nvrtc_version()
-    except Exception as error:
-        pytest.skip(f"there is no NVRTC: {error}")
     tensors = [np.zeros([1, 1], np.int8)] * MAX_TENSORS
     out = np.zeros([MAX_TENSORS, 1], np.int8)
     operator = case("", Join, {"OutputTensor": desc_of(out), "Axis": 0}, InputTensors=tensors).operator
     source, _, arguments = coordinate_source(operator, "OutputTensor")
     assert Coordinates.of(operator, "OutputTensor").shape.nbytes + 8 * (MAX_TENSORS + len(arguments)) > 4096
-    assert compile_source(source, 80).startswith(b"\x7fELF")
+    assert_compiles(source, 80)
 
 
 def test_terms_of_small_windows_are_read_side_by_side() -> None:

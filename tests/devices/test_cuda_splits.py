@@ -16,7 +16,6 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import places as cuda_places
 from app.devices.cuda import splits as cuda_splits
 from app.devices.cuda import turns
-from app.devices.cuda.compiler import compile_source, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.places import Coordinates
 from app.devices.cuda.splits import Splits
@@ -25,7 +24,7 @@ from tests.devices.coordinate_cases import Case, case, same
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source, split_sources
 from tests.devices.test_coordinates import N, elements, of_expression, operand
-from tests.gpu import first_gpu
+from tests.gpu import assert_compiles, first_gpu
 from tests.operators.arrays import desc_of, laid_out, run
 from tests.operators.coordinate_operators import Gather, Join, Reduce, Slice1
 from tests.operators.descriptors import compiled
@@ -313,15 +312,11 @@ def test_splits_keep_a_gpu_busy() -> None:
 
 def test_kernels_compile() -> None:
     """For Ampere and for Hopper."""
-    try:
-        nvrtc_version()
-    except Exception as error:
-        pytest.skip(f"there is no NVRTC: {error}")
     cases = [each for each in reductions(scale=300) if Splits.of(each.operator, "OutputTensor", _places(each))]
     sources = sorted({source for each in cases for source in split_sources(each.operator, "OutputTensor")})[::4]
     assert len(sources) > 5
     for number, source in enumerate(sources):
-        assert compile_source(source, (80, 90)[number % 2]).startswith(b"\x7fELF")
+        assert_compiles(source, (80, 90)[number % 2])
 
 
 def _places(each: Case) -> Coordinates:

@@ -14,15 +14,8 @@ __device__ __forceinline__ float4 four(const half* at)
 }
 """
 
-BODY = r"""{
-    const unsigned count = is.groups * is.queries, key_heads = is.heads / is.groups;
-    const unsigned key_head = blockIdx.y %% key_heads, batch = blockIdx.y / key_heads;
-    const unsigned first_key = blockIdx.z * is.part, end = min(is.keys, first_key + is.part);
-    const unsigned column = threadIdx.x %% LANES * 4, group = threadIdx.x / LANES;
+BODY = r"""    const unsigned column = threadIdx.x %% LANES * 4, group = threadIdx.x / LANES;
     const float4 zeros = make_float4(0, 0, 0, 0);
-    query += batch * of_query.batch + key_head * is.groups * of_query.head;
-    key += batch * of_key.batch + key_head * of_key.head;
-    value += batch * of_value.batch + key_head * of_value.head;
     float4 q[QUERIES], sums[QUERIES];
     float most[QUERIES], total[QUERIES] = {};
     #pragma unroll
@@ -60,7 +53,7 @@ BODY = r"""{
                 scores[n] = first + n < end ? score : NOTHING;
                 largest = fmaxf(largest, scores[n]);
             }
-            const float beside = largest == NOTHING ? 0.0f : largest; /* where all so far is nothing */
+            const float beside = beside_of(largest);
             const float less = power_of_2((most[r] - beside) * factor);
             most[r] = largest;
             total[r] *= less;

@@ -10,6 +10,7 @@ There is code for many queries that go with the same keys (many_queries.py), and
 from typing import NamedTuple
 
 from app.operators.attention import few_queries, many_queries
+from app.operators.attention.steps import STEPS
 from app.operators.c_numbers import C_TYPES, NUMBERS
 
 THREADS = 128
@@ -61,7 +62,6 @@ _COMMON = r"""
 #define IS_ADDED %(is_added)d
 typedef %(type)s stored;
 typedef %(added_type)s added_type;
-struct steps { unsigned long long item, head, batch; };
 /* Rows are the queries of all heads that go with the same keys, head by head. */
 struct shape { unsigned heads, groups, queries, keys, part; };
 __device__ __forceinline__ void put(float* to, float4 x) { *(float4*)to = x; }
@@ -76,6 +76,8 @@ __device__ __forceinline__ float power_of_2(float x)
     asm("ex2.approx.ftz.f32 %%0, %%1;" : "=f"(y) : "f"(x));
     return y;
 }
+/* What exponents are beside, if this is the largest score: something also where all so far is nothing. */
+__device__ __forceinline__ float beside_of(float most) { return most == NOTHING ? 0.0f : most; }
 /* The row of the output for a row of the key head number `key_head`, of those of all items. */
 __device__ __forceinline__ unsigned long long place_of(const shape& is, unsigned long long key_head, unsigned row)
 {
@@ -89,7 +91,7 @@ struct finding {
     /* Add what others found, none of them a larger score. */
     __device__ __forceinline__ void join(float2 told, float4 values, float factor)
     {
-        const float weight = power_of_2((told.x - (most == NOTHING ? 0.0f : most)) * factor);
+        const float weight = power_of_2((told.x - beside_of(most)) * factor);
         total = fmaf(weight, told.y, total);
         sum.x = fmaf(weight, values.x, sum.x);
         sum.y = fmaf(weight, values.y, sum.y);
@@ -140,6 +142,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     const added_type* __restrict__ added, stored* __restrict__ out, float* __restrict__ found,
     float2* __restrict__ told, const steps of_query, const steps of_key, const steps of_value, const steps of_added,
     unsigned long long of_added_key, const shape is, float scale, float factor)
+{
+    const unsigned count = is.groups * is.queries, key_heads = is.heads / is.groups;
+    const unsigned key_head = blockIdx.y %% key_heads, batch = blockIdx.y / key_heads;
+    const unsigned first_key = blockIdx.z * is.part, end = min(is.keys, first_key + is.part);
+    query += batch * of_query.batch + key_head * is.groups * of_query.head;
+    key += batch * of_key.batch + key_head * of_key.head;
+    value += batch * of_value.batch + key_head * of_value.head;
 """
 
 
@@ -148,4 +157,4 @@ def source(form: Form) -> str:
     types = {"type": C_TYPES[form.dtype], "added_type": C_TYPES[form.added or form.dtype]}
     numbers = {"threads": THREADS, "keys": KEYS, "across": _ACROSS, "lanes": form.lanes, "is_added": bool(form.added)}
     code = few_queries if form.is_few else many_queries
-    return "".join((NUMBERS, _COMMON, code.BEFORE, _ATTENTION, code.BODY)) % (form._asdict() | types | numbers)
+    return "".join((NUMBERS, STEPS, _COMMON, code.BEFORE, _ATTENTION, code.BODY)) % (form._asdict() | types | numbers)

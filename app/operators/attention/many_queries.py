@@ -44,19 +44,13 @@ __device__ __forceinline__ void rows(float* to, At at, unsigned there)
 }
 """
 
-BODY = r"""{
-    extern __shared__ float4 memory[];
+BODY = r"""    extern __shared__ float4 memory[];
     float* const of_queries = (float*)memory;
     float* const of_keys = of_queries + BLOCK * ROW;
     float* const of_values = of_keys + KEYS * ROW;
     float* const weights = of_values + KEYS * COLUMNS;
-    const unsigned count = is.groups * is.queries, begin = blockIdx.x * BLOCK;
-    const unsigned key_heads = is.heads / is.groups, key_head = blockIdx.y %% key_heads, batch = blockIdx.y / key_heads;
-    const unsigned first_key = blockIdx.z * is.part, end = min(is.keys, first_key + is.part);
+    const unsigned begin = blockIdx.x * BLOCK;
     const int x = threadIdx.x %% ACROSS, y = threadIdx.x / ACROSS;
-    query += batch * of_query.batch + key_head * is.groups * of_query.head;
-    key += batch * of_key.batch + key_head * of_key.head;
-    value += batch * of_value.batch + key_head * of_value.head;
     if (VALUES %% WIDE) /* columns that are there for the others' sake */
         for (int n = threadIdx.x; n < KEYS * COLUMNS; n += THREADS) of_values[n] = 0;
     if (VALUES %% WIDE) __syncthreads();
@@ -132,7 +126,7 @@ BODY = r"""{
             #pragma unroll
             for (int apart = ACROSS / 2; apart > 0; apart /= 2)
                 largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, apart));
-            const float beside = largest == NOTHING ? 0.0f : largest; /* where all so far is nothing */
+            const float beside = beside_of(largest);
             const float less = power_of_2((most[r] - beside) * factor);
             most[r] = largest;
             total[r] *= less;

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from app.operators.attention.steps import STEPS, steps_of
 from app.operators.attention.tiles import is_of_vectors
+from app.operators.grids import blocks_of
 
 _PRESENTS = ("OutputPresentKeyTensor", "OutputPresentValueTensor")
 
@@ -16,7 +18,6 @@ _WORDS = {2: "unsigned short", 4: "unsigned", 16: "uint4"}
 """By their bytes."""
 
 _KERNEL = r"""
-struct steps { unsigned long long item, head, batch; };
 /* A thread has a word of the whole: one of the past, of what is new behind it, or 0. */
 extern "C" __global__ void __launch_bounds__(%(threads)d) follow(
     const %(word)s* __restrict__ past, const %(word)s* __restrict__ added, %(word)s* __restrict__ whole,
@@ -37,8 +38,6 @@ extern "C" __global__ void __launch_bounds__(%(threads)d) follow(
     whole[at] = made;
 }
 """
-
-_STEPS = np.dtype([("item", np.uint64), ("head", np.uint64), ("batch", np.uint64)])
 
 
 def made_in_place(into: Mapping[str, Any], key: Any) -> dict[str, Any]:
@@ -92,21 +91,16 @@ def _follow_on_gpu(cupy: Any, past: Any, new: Any, lengths: Any, whole: Any) -> 
     word = 16 if all(map(is_of_vectors, (past, new, whole))) else whole.itemsize
     words, all_words = whole.shape[-1] * whole.itemsize // word, whole.nbytes // word
     arguments = (
-        *(past, new, whole, np.uint64(0) if lengths is None else lengths, _steps(past, word), _steps(new, word)),
+        *(past, new, whole, np.uint64(0) if lengths is None else lengths, steps_of(past, word), steps_of(new, word)),
         *map(np.uint32, (whole.shape[1], past.shape[2], new.shape[2], words)),
         np.uint64(all_words),
     )
-    _kernel(cupy, word)((-(-all_words // _THREADS),), (_THREADS,), arguments)
-
-
-def _steps(x: Any, word: int) -> Any:
-    batch, head, item, _ = (step // word for step in x.strides)
-    return np.array([(item, head, batch)], _STEPS)[0]
+    _kernel(cupy, word)(blocks_of(all_words, _THREADS), (_THREADS,), arguments)
 
 
 def source(word: int) -> str:
     """The kernel for words of so many bytes, in CUDA C++."""
-    return _KERNEL % {"threads": _THREADS, "word": _WORDS[word]}
+    return STEPS + _KERNEL % {"threads": _THREADS, "word": _WORDS[word]}
 
 
 @cache

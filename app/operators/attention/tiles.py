@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from app.operators.attention.kernel import KEYS, THREADS, Form, source
+from app.operators.attention.steps import steps_of
+from app.operators.grids import blocks_of
 
 MOST_SIZE = 128
 """Of a head."""
@@ -65,7 +67,7 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, added: 
         (blocks, batch * key_heads, parts),
         (THREADS,),
         (
-            *(query, key, value, given, result, found, told, *map(_steps, (query, key, value, given))),
+            *(query, key, value, given, result, found, told, *map(steps_of, (query, key, value, given))),
             *(np.uint64(given.strides[-1] // given.itemsize), shape, np.float32(scale), factor),
         ),
         shared_mem=form.shared_bytes,
@@ -73,7 +75,7 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, added: 
     if parts > 1:
         work = all_rows * value_size // 4
         arguments = (found, told, result, shape, np.uint32(parts), np.uint64(work), factor)
-        together((-(-work // THREADS),), (THREADS,), arguments)
+        together(blocks_of(work, THREADS), (THREADS,), arguments)
     return result
 
 
@@ -122,12 +124,6 @@ def is_of_vectors(x: Any) -> bool:
     return is_whole and inner == x.itemsize and all(step % 16 == 0 for step in outer) and x.data.ptr % 16 == 0
 
 
-def _steps(x: Any) -> Any:
-    batch, head, item, _ = (step // x.itemsize for step in x.strides)
-    return np.array([(item, head, batch)], _STEPS)[0]
-
-
-_STEPS = np.dtype([("item", np.uint64), ("head", np.uint64), ("batch", np.uint64)])
 _SHAPE = np.dtype([(name, np.uint32) for name in ("heads", "groups", "queries", "keys", "part")])
 
 

@@ -4,6 +4,7 @@ that ask for it at once the largest, and then those write whose number it is."""
 from functools import cache
 from typing import Any
 
+from app.operators.grids import blocks_of
 from app.operators.indexing.on_gpu import TYPES
 
 THREADS = 256
@@ -36,13 +37,9 @@ def put_last(cupy: Any, made: Any, cells: Any, updates: Any) -> None:
     last = cupy.zeros(len(made), cupy.uint32)
     count, number, width = cupy.int64(len(made)), len(cells), updates.shape[1]
     kernels = _kernels(cupy, updates.itemsize)
-    kernels[0](_blocks(number), (THREADS,), (cells, last, cupy.uint64(number), count))
+    kernels[0](blocks_of(number, THREADS), (THREADS,), (cells, last, cupy.uint64(number), count))
     sizes = cupy.uint64(updates.size), cupy.uint64(width), count
-    kernels[1](_blocks(updates.size), (THREADS,), (cells, last, updates, made, *sizes))
-
-
-def _blocks(elements: int) -> tuple[int]:
-    return (-(-elements // THREADS),)
+    kernels[1](blocks_of(updates.size, THREADS), (THREADS,), (cells, last, updates, made, *sizes))
 
 
 @cache

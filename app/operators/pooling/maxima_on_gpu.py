@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.operators.c_numbers import C_TYPES, NUMBERS
+from app.operators.grids import blocks_of
 
 _THREADS = 256
 
@@ -118,13 +119,9 @@ def gradient(cupy: Any, x: Any, dy: Any, axes: Sequence[Axis], into: Any) -> Any
     flat = [Axis(1, 1, 1, 0, 1, 1)] * (3 - len(axes))
     shape = [np.array([each], _AXIS)[0] for each in (*flat, *axes)]
     find, add = _kernels(cupy, x.dtype.name)
-    find(_blocks(dy.size), (_THREADS,), (x, places, *shape, np.uint64(dy.size)))
-    add(_blocks(x.size), (_THREADS,), (dy, places, made, *shape, np.uint64(x.size)))
+    find(blocks_of(dy.size, _THREADS), (_THREADS,), (x, places, *shape, np.uint64(dy.size)))
+    add(blocks_of(x.size, _THREADS), (_THREADS,), (dy, places, made, *shape, np.uint64(x.size)))
     return made
-
-
-def _blocks(count: int) -> tuple[int]:
-    return (-(-count // _THREADS),)
 
 
 def source(dtype: str) -> str:

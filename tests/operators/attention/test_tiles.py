@@ -9,7 +9,7 @@ import pytest
 from app.memory.arrays import Array
 from app.operators.attention import library, tiles
 from app.operators.attention.kernel import Form, source
-from tests.gpu import first_gpu
+from tests.gpu import assert_compiles, first_gpu
 from tests.operators import calls
 from tests.operators.calls import run
 
@@ -24,14 +24,8 @@ from tests.operators.calls import run
 )
 def test_kernels_compile(form: Form) -> None:
     """And leave room for a block on each multiprocessor of Ampere and Hopper."""
-    compiler = pytest.importorskip("app.devices.cuda.compiler")
-    try:
-        compiler.nvrtc_version()
-    except Exception as error:
-        pytest.skip(f"there is no NVRTC: {error}")
     assert form.shared_bytes <= 163 << 10
-    for architecture in (80, 90):
-        assert compiler.compile_source(source(form), architecture).startswith(b"\x7fELF")
+    assert_compiles(source(form), 80, 90)
 
 
 def expected(
