@@ -185,13 +185,17 @@ class InferEndpoint:
         memory = service.memory.open()
 
         try:
-            given = coding_of_request(headers.get(b"content-encoding", b""))
-            wanted = coding_of_answer(headers.get(b"accept-encoding", b""))
+            given = coding_of_request(headers[b"content-encoding"]) if b"content-encoding" in headers else b""
+            wanted = coding_of_answer(headers[b"accept-encoding"]) if b"accept-encoding" in headers else b""
             body = body_at_hand(request, service.settings, memory)
             if body is None:
                 body = await read_body(request, service.settings, memory, partial(_data_start, headers))
             exchange = _Exchange(service, self.reader_of(model), name, version, model, given, wanted, request, memory)
-            outcome, answer, input_ns, output_ns = await self._done(exchange, body)
+            try:
+                done = await self._tried(exchange, body)
+            except NotCompiled as missing:
+                done = await self._compiled(exchange, body, missing.model, missing.sizes)
+            outcome, answer, input_ns, output_ns = done
             request.outcome = outcome
             if isinstance(exchange.model, FileModel):
                 exchange.model.use(exchange.inference.prepared)
@@ -266,27 +270,24 @@ class InferEndpoint:
             reader = self._readers[key] = InferenceReader(self._service, self.regions, MOST, MOST_BYTES)
         return reader
 
-    async def _done(self, exchange: _Exchange, body: Body) -> _Done:
-        """All that does not take long here, else all of it in one visit to a worker; what must be compiled first is."""
-        why = "more sizes of inputs are asked for at once than max_model_graphs allows"
-        for tries in range(_MOST_TRIES + 1):
+    async def _compiled(self, exchange: _Exchange, body: Body, model: LoadedModel, sizes: SizesOfAll) -> _Done:
+        """The same as `_tried`, when `model` is compiled for these sizes, which it was not."""
+        for _ in range(_MOST_TRIES):
+            if not model.is_closed:
+                await self.models.repository.compiled(model, sizes)
+                why = "more sizes of inputs are asked for at once than max_model_graphs allows"
+            else:  # what would be compiled of it nobody keeps: it was loaded again while the request came, or unloaded
+                found = await self.models.find(exchange.name, exchange.version)
+                exchange.model, exchange.reader = found, self.reader_of(found)
+                why = "it was loaded again, or unloaded, while the request came"
             try:
                 return await self._tried(exchange, body)
             except NotCompiled as missing:
                 model, sizes = missing.model, missing.sizes
-            if tries == _MOST_TRIES:
-                break
-            if not model.is_closed:
-                await self.models.repository.compiled(model, sizes)
-                continue
-            # What would be compiled of it nobody keeps. It was loaded again while the request came, or unloaded.
-            found = await self.models.find(exchange.name, exchange.version)
-            exchange.model, exchange.reader = found, self.reader_of(found)
-            why = "it was loaded again, or unloaded, while the request came"
         raise HTTPException(503, f"Model {model.called} is not compiled for this request: {why}; send it again.")
 
     async def _tried(self, exchange: _Exchange, body: Body) -> _Done:
-        """The same where all is compiled. Raises NotCompiled."""
+        """All that does not take long here, else all of it in one visit to a worker. Raises NotCompiled."""
         arrived = perf_counter_ns()
         try:
             if not exchange.find(body, only_light=True):
