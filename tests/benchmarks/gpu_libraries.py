@@ -129,6 +129,8 @@ def cases(data_type: str) -> Iterator[Case]:
     yield Case("AVERAGE over all but axis 1 of 32", "REDUCE", document, lambda: image.mean((0, 2, 3)))
     document = {"InputTensor": whole, "Axis": 3, "K": 8}
     yield Case("8 of 1024", "TOP_K", document, lambda: x.topk(8, 1))
+    some = x.view(4, -1)[0].view(16, 1024, -1)
+    yield Case("all of 16 Mi", "NONZERO_COORDINATES", {"InputTensor": desc(data_type, *some.shape)}, some.nonzero)
     document = {"InputTensor": whole, "Axis": 3, "AxisDirection": "INCREASING", "HasExclusiveSum": False}
     yield Case("of 1024", "CUMULATIVE_SUMMATION", document, lambda: x.cumsum(1))
     lines, many = x.view(64, 64, -1), desc(data_type, 1, 64, 64, ROWS * ROW >> 12)
@@ -177,6 +179,12 @@ def cases(data_type: str) -> Iterator[Case]:
     document |= {"Epsilon": 1e-5}
     kind = "MEAN_VARIANCE_NORMALIZATION1"
     yield Case("rows", kind, document, lambda: functional.layer_norm(x, (ROW,), scale, scale))
+    batch = x.view(4, -1)[0].view(16, 64, 128, 128)
+    channels = desc(data_type, 1, batch.shape[1], 1, 1)
+    document = {"InputTensor": desc(data_type, *batch.shape), "ScaleTensor": channels, "BiasTensor": channels}
+    few_scales = scale[: batch.shape[1]]
+    theirs = partial(functional.batch_norm, batch, None, None, few_scales, few_scales, training=True)
+    yield Case("64 channels of 16 Mi", "BATCH_NORMALIZATION_TRAINING", document | {"Epsilon": 1e-5}, theirs)
     for title, group in _GROUPS.items():
         several = x.flatten()[: math.prod(group)].view(group)
         document = {"InputTensor": desc(data_type, *group), "Axes": [1]}

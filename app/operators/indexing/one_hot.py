@@ -15,6 +15,7 @@ from app.formula.coordinates import Operand, coordinates
 from app.formula.values import INT64, Constant, Value, equal, where
 from app.operators.accuracy import EXACT
 from app.operators.arrays import SCRATCH, spans
+from app.operators.indexing import nonzero_on_gpu
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
@@ -136,26 +137,31 @@ class NonzeroCoordinates(Operator):
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return DataType.UINT32
 
-    makes_in = True
+    only_queues = makes_in = True
 
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x = inputs["InputTensor"]
-        # Of booleans NumPy looks at eight at once. CuPy's comparison would take what is subnormal for 0.
-        found = xp.flatnonzero(x != 0 if xp is np else x)
-        count = len(found)
         sizes = self.implied_sizes("OutputCoordinatesTensor")
         made = into.get("OutputCoordinatesTensor") if into else None
-        if made is None:
+        if made is None or not (xp is np or made.flags.c_contiguous):
             made = xp.empty(sizes, xp.uint32)
         rows = made[(0,) * (len(sizes) - 2)]
-        rows[count:] = 0
-        for piece in spans(count, SCRATCH[xp.__name__] // found.itemsize):
-            rest = found[piece]
-            for back in range(1, sizes[-1] + 1):
-                whole = rest // x.shape[-back]
-                rows[piece, -back] = rest - whole * x.shape[-back]  # which takes a fifth of a remainder
-                rest = whole
+        count = _found(x, rows) if xp is np else nonzero_on_gpu.find(xp, x, rows)
         return {
             "OutputCountTensor": xp.full(self.implied_sizes("OutputCountTensor"), count, xp.uint32),
             "OutputCoordinatesTensor": made,
         }
+
+
+def _found(x: Any, rows: Any) -> int:
+    """How many elements of `x` are not 0. `rows` become the coordinates of each, and 0 behind these."""
+    found = np.flatnonzero(x != 0)  # of booleans it looks at eight at once
+    count = len(found)
+    rows[count:] = 0
+    for piece in spans(count, SCRATCH["numpy"] // found.itemsize):
+        rest = found[piece]
+        for back in range(1, rows.shape[-1] + 1):
+            whole = rest // x.shape[-back]
+            rows[piece, -back] = rest - whole * x.shape[-back]  # which takes a fifth of a remainder
+            rest = whole
+    return count
