@@ -148,7 +148,7 @@ class NonzeroCoordinates(Operator):
         rows = made[(0,) * (len(sizes) - 2)]
         count = _found(x, rows) if xp is np else nonzero_on_gpu.find(xp, x, rows)
         return {
-            "OutputCountTensor": xp.full(self.implied_sizes("OutputCountTensor"), count, xp.uint32),
+            "OutputCountTensor": xp.asarray(count, xp.uint32).reshape(self.implied_sizes("OutputCountTensor")),
             "OutputCoordinatesTensor": made,
         }
 

@@ -5,10 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.devices.cuda.schedules import CudaScheduleKernel
 from app.memory.arrays import numpy_type
 from app.operators.indexing import nonzero_on_gpu
 from app.operators.indexing.nonzero_on_gpu import _ADDING, _EACH, _THREADS
 from tests.gpu import assert_compiles, first_gpu
+from tests.operators.arrays import bytes_of
+from tests.operators.descriptors import compiled
 from tests.operators.indexing import running
 from tests.operators.indexing import test_one_hot as on_any
 
@@ -56,3 +59,22 @@ def test_pieces(sizes: list[int], share: float, monkeypatch: pytest.MonkeyPatch)
     assert count == len(expected)
     np.testing.assert_array_equal(rows[:count], expected)
     assert not rows[count:].any()
+
+
+@pytest.mark.gpu
+def test_it_is_part_of_a_cuda_graph() -> None:
+    """The third dispatch is recorded, and the following ones find their own elements, and how many there are."""
+    rng, gpu = np.random.default_rng(2), first_gpu()
+    kernel = gpu.prepare(compiled({"Type": on_any.NONZERO, "InputTensor": on_any.tensor(3, 1000)}))
+    for turn in range(6):
+        x = (rng.random((3, 1000)) < turn / 5).astype(np.float32)
+        count, rows = np.full(1, 77, np.uint32), np.full((3000, 2), 77, np.uint32)
+        kernel.dispatch([bytes_of(x)], [bytes_of(count), bytes_of(rows)], lambda: False)
+        expected = np.argwhere(x)
+        assert count == [len(expected)]
+        np.testing.assert_array_equal(rows[: len(expected)], expected)
+        assert not rows[len(expected) :].any()
+    assert isinstance(kernel, CudaScheduleKernel)
+    ready = gpu.ready.newest(kernel._number)
+    assert ready is not None
+    assert ready.work._graphs
