@@ -195,9 +195,11 @@ def cases(data_type: str) -> Iterator[Case]:
     yield from layers(data_type, random)
 
 
+_FEW = ((1, 16385), (1, 50257), (1, 128256), (32, 50257), (32, 1 << 18), (64, 65536))
+
 _GROUPS = {
     **{f"rows of {size}": (ROWS * ROW // size, size) for size in (8, 32, 4096, 16384)},
-    **{f"{rows} rows of {size}": (rows, size) for rows, size in ((1, 50257), (32, 1 << 18))},
+    **{f"{rows} rows of {size}": (rows, size) for rows, size in _FEW},
     **{f"axis 1 of {' x '.join(map(str, sizes))}": sizes for sizes in ((16, 21, 1 << 17), (64, 64, 1 << 14))},
     "axis 1 of 16 x 1000 x 4096": (16, 1000, 4096),
 }

@@ -1,10 +1,11 @@
 """How the groups of a formula that reduces lie, and what of it chooses a kernel: `rows.py` has these."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from app.devices.cuda.grids import THREADS, WARP
+from app.devices.cuda.grids import MULTIPROCESSORS, THREADS, WARP
 from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.layout import packed_along
 from app.formula.values import Input, Reduction, Value, parts
@@ -16,6 +17,18 @@ MOST_KEPT = {1: 8, 2: 8, 4: 8, 8: 8, 16: 8, WARP: 32, THREADS: 16, 256: 16, 512:
 
 MOST_KEPT_ACROSS = {1: 8, 4: 16, 8: 16, 16: 16}
 """The same where each warp has one of a group's threads."""
+
+MOST_THREADS = max(MOST_KEPT)
+"""Of a block."""
+
+MOST_BLOCKS = 8
+"""Of a cluster, which go over one group together."""
+
+LEAST_OF_THREAD = 4
+"""Elements of a group that are worth a thread of a further block."""
+
+CLUSTERS = 90
+"""The architecture from which on there are any."""
 
 LEAST_ACROSS, LEAST_SIDE_BY_SIDE = 1 << 10, 16
 """Groups that are worth it, and of these as many next to each other."""
@@ -66,22 +79,37 @@ class Rows:
     def groups(self) -> int:
         return int(np.prod(self.outer, dtype=np.int64))
 
-    def kind(self, *, aligned: bool) -> "RowClass":
-        """What of this chooses code, and whether all addresses are `aligned` to what a thread loads at once."""
-        units = tuple(steps == [1] for steps in self.inner_strides)
-        width = self._width() if aligned and all(units) else 1
+    def kind(self, *, aligned: bool, architecture: int) -> "RowClass":
+        """What of this chooses code for GPUs of an architecture (90 is compute capability 9.0), and whether all
+        addresses are `aligned` to what a thread loads at once."""
+        units = tuple(steps[-1] == 1 for steps in self.inner_strides)
+        width = self._width(units) if aligned else 1
         vectors = -(-self.inner[0] // width)
         across = self._are_across
+        elements = int(np.prod(self.inner, dtype=np.int64))
+        blocks = 1 if across or architecture < CLUSTERS else self._blocks_of(elements)
         most_kept = MOST_KEPT_ACROSS if across else MOST_KEPT
+        if blocks > 1:
+            most_kept = {blocks * MOST_THREADS: MOST_KEPT[MOST_THREADS]}
         for threads, most in most_kept.items():
             kept = -(-vectors // threads)
             apart = not across and kept > 1 and threads * width < LEAST_TOGETHER
             if len(self.inner) == 1 and kept * width * self.reduced <= most and not apart:
                 return RowClass(len(self.outer), 1, threads, kept, width, units, across=across)
-        elements = int(np.prod(self.inner, dtype=np.int64))
         threads = next((count for count, most in most_kept.items() if elements <= count * most), max(most_kept))
         wide = elements > threads * MOST_UNSETTLED
         return RowClass(len(self.outer), len(self.inner), threads, 0, width, units, wide, across)
+
+    def _blocks_of(self, elements: int) -> int:
+        """How many go over a group of so many elements that one would read them again: more than one if groups are so
+        few that all their blocks compute at once."""
+        blocks = 1
+        if elements * self.reduced > MOST_THREADS * MOST_KEPT[MOST_THREADS]:
+            while blocks < MOST_BLOCKS and 2 * blocks * self.groups <= MULTIPROCESSORS:
+                if elements < 2 * blocks * MOST_THREADS * LEAST_OF_THREAD:
+                    break
+                blocks *= 2
+        return blocks
 
     @property
     def _are_across(self) -> bool:
@@ -89,11 +117,16 @@ class Rows:
         enough = self.groups >= LEAST_ACROSS and self.outer[-1] >= LEAST_SIDE_BY_SIDE
         return enough and all(each[-1] in (0, 1) for each in self.outer_strides)
 
-    def _width(self) -> int:
-        """Elements that a thread loads at once."""
-        steps = [step for each in self.outer_strides for step, size in zip(each, self.outer, strict=True) if size > 1]
+    def _width(self, units: Sequence[bool]) -> int:
+        """Elements that a thread loads at once: of each tensor as many or, where all of these are one, that."""
+        if not units[-1] or any(steps[-1] > 1 for steps in self.inner_strides):
+            return 1
+        steps = [self.inner[-1]]
+        for unit, inner, outer in zip(units, self.inner_strides, self.outer_strides, strict=True):
+            if unit:
+                steps += [*inner[:-1], *(step for step, size in zip(outer, self.outer, strict=True) if size > 1)]
         width = ACCESS_BYTES // max(self.bytes_of_elements)
-        while width > 1 and any(each % width for each in (self.inner[0], *steps)):
+        while width > 1 and any(step % width for step in steps):
             width //= 2
         return max(width, 1)
 
@@ -125,11 +158,17 @@ class RowClass:
 
     @property
     def threads_of_block(self) -> int:
-        return max(THREADS, self.threads * WARP if self.across and self.threads > 1 else self.threads)
+        threads = self.threads * WARP if self.across and self.threads > 1 else self.threads
+        return min(max(THREADS, threads), MOST_THREADS)
 
     @property
     def groups_of_block(self) -> int:
-        return self.threads_of_block // self.threads
+        return max(self.threads_of_block // self.threads, 1)
+
+    @property
+    def blocks_of_group(self) -> int:
+        """Several are a cluster."""
+        return max(self.threads // self.threads_of_block, 1)
 
 
 def reduced_inputs(root: Value) -> set[str]:

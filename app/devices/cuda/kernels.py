@@ -186,7 +186,7 @@ class CudaKernel:
     def _kind(self, aligned: bool) -> "RowClass | CoordinateClass | Layout":
         """What of the tensors' layouts chooses code."""
         if self._rows:
-            return self._rows.kind(aligned=aligned)
+            return self._rows.kind(aligned=aligned, architecture=self._device.facts.architecture)
         if self._coordinates:
             return self._coordinates.kind if aligned else replace(self._coordinates.kind, packed=())
         return self._layout(aligned)
@@ -229,7 +229,11 @@ class CudaKernel:
             return launch.bind(pointers, places.pieces)
         if launch.per_block == 0:
             return launch.bind(pointers, tiles_of(self._sizes, self._layout(aligned)))
-        return launch.bind(pointers, self._rows.groups if self._rows else self._count)
+        if self._rows:
+            kind = self._kind(aligned)
+            assert isinstance(kind, RowClass)
+            return launch.bind(pointers, self._rows.groups * kind.blocks_of_group)
+        return launch.bind(pointers, self._count)
 
     def _bind_splits(self, splits: Splits, pointers: Sequence[int], pool: Any) -> Launches:
         forms = self._forms_of(splits)

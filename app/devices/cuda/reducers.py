@@ -1,7 +1,35 @@
-"""CUDA C++ that joins what threads have: those of a block, of a warp or a part of it, or one of each warp."""
+"""CUDA C++ that joins what threads have: those of a cluster of blocks, of a block, of a warp or a part of it, or one of
+each warp."""
 
 _LANES = r"""
 template <class T> union words { T value; int at[(sizeof(T) + 3) / 4]; };
+/* Where all blocks of a cluster wait for each other. */
+DEVICE void met() { asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
+/* What is at the same place of another block's shared memory. */
+DEVICE int of_block(const int* at, unsigned block)
+{
+    int value;
+    asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.u32 %0, [there]; }"
+        : "=r"(value) : "r"((unsigned)__cvta_generic_to_shared(at)), "r"(block) : "memory");
+    return value;
+}
+/* What each of a cluster's blocks has, joined in their order for all of them. */
+template <int BLOCKS, class T, class Join> DEVICE T of_blocks(T value, Join join)
+{
+    __shared__ words<T> mine;
+    if (threadIdx.x == 0) mine.value = value;
+    met();
+    T all;
+    #pragma unroll
+    for (int block = 0; block < BLOCKS; ++block) {
+        words<T> other;
+        #pragma unroll
+        for (int n = 0; n < sizeof(other.at) / 4; ++n) other.at[n] = of_block(mine.at + n, block);
+        all = block ? join(all, other.value) : other.value;
+    }
+    met();
+    return all;
+}
 /* What the first of a group of threads has. */
 template <int GROUP = THREADS, class T> DEVICE T shared_by_all(T value)
 {
@@ -16,10 +44,11 @@ template <int GROUP = THREADS, class T> DEVICE T shared_by_all(T value)
     __syncthreads();
     if (threadIdx.x == 0) kept = value;
     __syncthreads();
+    if constexpr (GROUP > THREADS) return of_blocks<GROUP / THREADS>(kept, [](T a, T b) { return a; });
     return kept;
 }
-/* All the values of a group of threads, a warp's or fewer or all, joined for all of them: by lanes, then by warps. The
-   order of joining must not matter. */
+/* All the values of a group of threads, a warp's or fewer, a block's or a cluster's, joined for all of them: by lanes,
+   by warps, by blocks. The order of joining must not matter. */
 template <int GROUP = THREADS, class T, class Join> DEVICE T reduced(T value, Join join)
 {
     #pragma unroll
@@ -38,6 +67,7 @@ template <int GROUP = THREADS, class T, class Join> DEVICE T reduced(T value, Jo
     value = values[0];
     #pragma unroll
     for (int warp = 1; warp < THREADS / 32; ++warp) value = join(value, values[warp]);
+    if constexpr (GROUP > THREADS) value = of_blocks<GROUP / THREADS>(value, join);
     return value;
 }
 """
@@ -103,6 +133,12 @@ template <int N, class T> DEVICE void read(T* to, const T* from)
     const several<T, N> made = *(const several<T, N>*)from;
     #pragma unroll
     for (int v = 0; v < N; ++v) to[v] = made.at[v];
+}
+template <int N, class T> DEVICE void spread(T* to, const T* from)
+{
+    const T all = *from;
+    #pragma unroll
+    for (int v = 0; v < N; ++v) to[v] = all;
 }
 template <class T> DEVICE T largest_of(T a, T b) { return larger(a, b); }
 #if __CUDA_ARCH__ >= 800

@@ -1,6 +1,6 @@
-"""CUDA kernels of formulas with reductions: each group has a block, or some threads of a warp, as it is worth, which
-go over it once for each reduction and once more for the elements. Groups that fit are read into registers first, and
-then no more. Of groups that lie side by side neighbouring threads have different ones.
+"""CUDA kernels of formulas with reductions: each group has a cluster of blocks, a block, or some threads of a warp, as
+it is worth, which go over it once for each reduction and once more for the elements. Groups that fit are read into
+registers first, and then no more. Of groups that lie side by side neighbouring threads have different ones.
 
 Sums are added in two floats each, each thread's part first. Nothing is written before all reductions are done, so the
 output may be one of the inputs; and what is too far for two floats is computed once more, with wides.
@@ -213,9 +213,12 @@ class RowLowering(Lowering):
         apart = rows.groups_of_block if rows.across else rows.threads
         first, second = f"threadIdx.x / {apart}", f"threadIdx.x % {apart}"
         thread, group = (first, second) if rows.across else (second, first)
+        first_group, blocks = f"blockIdx.x * {rows.groups_of_block} + {group}", rows.blocks_of_group
+        if blocks > 1:
+            thread, first_group = f"blockIdx.x % {blocks} * THREADS + threadIdx.x", f"blockIdx.x / {blocks}"
         lines = [
             f"const unsigned thread = {thread};",
-            f"unsigned rest = blockIdx.x * {rows.groups_of_block} + {group};",
+            f"unsigned rest = {first_group};",
             "if (rest >= count) return;",
             "bool far = false;",
             f"unsigned long long {', '.join(f'g{n} = 0' for n in range(tensors))};",
@@ -234,7 +237,8 @@ class RowLowering(Lowering):
         text = "".join(f"    {line}\n" for line in lines)
         threads = rows.threads_of_block
         bounds = f"{threads}, {max(self._blocks(rows) * THREADS // threads, 1)}"
-        head = f'extern "C" __global__ void __launch_bounds__({bounds}) {KERNEL}({", ".join(declared)})'
+        cluster = f"__cluster_dims__({blocks}, 1, 1) " if blocks > 1 else ""
+        head = f'extern "C" __global__ void {cluster}__launch_bounds__({bounds}) {KERNEL}({", ".join(declared)})'
         return f"\n{struct}\n{head}\n{{\n{text}}}\n"
 
     def _blocks(self, rows: RowClass) -> int:
@@ -265,7 +269,10 @@ class RowLowering(Lowering):
         held = self._held(rows)
         reduced = [] if kept else self._reduced()
         together = rows.threads_of_block if rows.across and threads > 1 else threads
-        vote = [f"if (any_of<{together}>(far)) return false;"] if near and self.has_far else []
+        is_far = f"any_of<{together}>(far)"
+        if rows.blocks_of_group > 1:
+            is_far = f"reduced<{threads}>((int)far, [](int a, int b) {{ return a | b; }})"
+        vote = [f"if ({is_far}) return false;"] if near and self.has_far else []
 
         def call(name: str, *, sum_: str = "", loaded: bool = False, far: bool = False) -> str:
             """`loaded`: what is held in registers is not all. `far`: the other body's function, for one element."""
@@ -293,7 +300,7 @@ class RowLowering(Lowering):
             "}",
             *(
                 f"o{n} += {'left' if unit else f'(unsigned long long)left * shape.inner_strides[{n}][0]'};"
-                for n, unit in enumerate(rows.units)
+                for n, unit in enumerate(inner == 1 and each for each in rows.units)
             ),
         ]
         across = ["#pragma unroll", f"for (int v = 0; v < {width}; ++v) {{"]
@@ -305,15 +312,15 @@ class RowLowering(Lowering):
                 f"    const unsigned j = (thread + c * {threads}) * {width};",
                 f"    if (c == {kept - 1} && j >= shape.width) break;",
             ]
-        loads = {
-            n: f"{kind} y{n}[{width}]; read<{width}>(y{n}, in{n} + o{n});"
-            for n, kind in enumerate(stored)
-            if n not in held
-        }
+
+        def read(n: int, to: str) -> str:
+            return f"{'read' if rows.units[n] or width == 1 else 'spread'}<{width}>({to}, in{n} + o{n});"
+
+        loads = {n: f"{kind} y{n}[{width}]; {read(n, f'y{n}')}" for n, kind in enumerate(stored) if n not in held}
         lines = ["bool few = false;"] if self.has_far else []
         if held:
             lines += [f"{stored[n]} x{n}[{kept * width}];" for n in held]
-            into = [f"read<{width}>(x{n} + c * {width}, in{n} + o{n});" for n in held]
+            into = [read(n, f"x{n} + c * {width}") for n in held]
             lines += [*loop, *(f"    {line}" for line in [*places, *into]), "}"]
 
         def wholes(number: int) -> list[str]:
