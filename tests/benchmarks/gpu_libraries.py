@@ -179,12 +179,12 @@ def cases(data_type: str) -> Iterator[Case]:
     document |= {"Epsilon": 1e-5}
     kind = "MEAN_VARIANCE_NORMALIZATION1"
     yield Case("rows", kind, document, lambda: functional.layer_norm(x, (ROW,), scale, scale))
-    batch = x.view(4, -1)[0].view(16, 64, 128, 128)
-    channels = desc(data_type, 1, batch.shape[1], 1, 1)
-    document = {"InputTensor": desc(data_type, *batch.shape), "ScaleTensor": channels, "BiasTensor": channels}
-    few_scales = scale[: batch.shape[1]]
-    theirs = partial(functional.batch_norm, batch, None, None, few_scales, few_scales, training=True)
-    yield Case("64 channels of 16 Mi", "BATCH_NORMALIZATION_TRAINING", document | {"Epsilon": 1e-5}, theirs)
+    trained = x.view(4, -1)[0].view(16, 64, 128, 128)
+    of_channels = desc(data_type, 1, trained.shape[1], 1, 1)
+    document = {"InputTensor": desc(data_type, *trained.shape), "ScaleTensor": of_channels, "BiasTensor": of_channels}
+    few_scales = scale[: trained.shape[1]]
+    normalized = partial(functional.batch_norm, trained, None, None, few_scales, few_scales, training=True)
+    yield Case("64 channels of 16 Mi", "BATCH_NORMALIZATION_TRAINING", document | {"Epsilon": 1e-5}, normalized)
     for title, group in _GROUPS.items():
         several = x.flatten()[: math.prod(group)].view(group)
         document = {"InputTensor": desc(data_type, *group), "Axes": [1]}
