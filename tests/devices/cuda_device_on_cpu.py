@@ -171,7 +171,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.copying = Copying(None)
         self.uses_host_addresses = True
         self.shared_of_few = 1 << 10
-        self.load = self.long_dispatches = 0
+        self.clustered = self.load = self.long_dispatches = 0
         self._lock = threading.Lock()
         self._kept = WeakKeyDictionary()
         self._sources: list[str] = []

@@ -46,7 +46,7 @@ def build_rows(folder: Path, operators: Sequence[CompiledOperator]) -> list[Call
     for number, operator in enumerate(operators):
         ((name, each),) = operator.program.maps.items()
         rows = Rows.of(operator, name)
-        kind = rows.kind(aligned=True, architecture=80)
+        kind = rows.kind(aligned=True)
         ask, inputs = Questions(operator.numbers).ask, list(operator.program.inputs.items())
         source, arguments = RowLowering(ask, each.expression, inputs, each.stored).source(kind)
         defined = f"#define THREADS {kind.threads_of_block}\n"

@@ -9,7 +9,7 @@ import pytest
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
-from app.devices.cuda.groups import CLUSTERS, Rows
+from app.devices.cuda.groups import Rows
 from app.devices.cuda.rows import RowLowering
 from app.formula.structures import Questions
 from app.memory.arrays import Array
@@ -19,6 +19,9 @@ from tests.gpu import assert_compiles, first_gpu
 from tests.operators.arrays import run
 
 KINDS = ("ACTIVATION_SOFTMAX1", "ACTIVATION_LOG_SOFTMAX1", "ACTIVATION_HARDMAX1", "MEAN_VARIANCE_NORMALIZATION1")
+H200 = 132
+"""Its multiprocessors."""
+
 LONG = [(1, 16385), (1, 16392), (1, 50257), (3, 20000), (64, 16400), (66, 32768), (1, 200_003), (5, 262_144)]
 
 
@@ -51,12 +54,19 @@ def test_how_many_blocks(sizes: list[int], axes: list[int], data_type: str, expe
     """Blocks, threads, and what each of them keeps; on GPUs that have no clusters one block."""
     operator = operator_of("ACTIVATION_SOFTMAX1", *sizes, data_type=data_type, axes=tuple(axes))
     rows = Rows.of(operator, "OutputTensor")
-    kind = rows.kind(aligned=True, architecture=CLUSTERS)
+    kind = rows.kind(aligned=True, clustered=H200)
     if len(axes) == 1 and kind.kept * kind.width > 16:
         pytest.fail("more than a thread has registers for")
     assert (kind.blocks_of_group, kind.threads, kind.kept) == expected
     assert kind.threads_of_block <= 1024
-    assert rows.kind(aligned=True, architecture=CLUSTERS - 1).blocks_of_group == 1
+    assert rows.kind(aligned=True).blocks_of_group == 1
+
+
+@pytest.mark.parametrize(("clustered", "blocks"), [(0, 1), (31, 1), (32, 2), (63, 2), (64, 4), (127, 4), (128, 8)])
+def test_small_gpus(clustered: int, blocks: int) -> None:
+    """Of which not as many multiprocessors are neighbours."""
+    rows = Rows.of(operator_of("ACTIVATION_SOFTMAX1", 1, 100_000), "OutputTensor")
+    assert rows.kind(aligned=True, clustered=clustered).blocks_of_group == blocks
 
 
 @pytest.mark.parametrize("data_type", ["FLOAT32", "FLOAT16"])
@@ -66,7 +76,7 @@ def test_kernels_compile(sizes: tuple[int, ...], axes: tuple[int, ...], kind: st
     operator = operator_of(kind, *sizes, data_type=data_type, axes=axes)
     made, inputs = operator.program.maps["OutputTensor"], list(operator.program.inputs.items())
     lowering = RowLowering(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
-    source, _ = lowering.source(Rows.of(operator, "OutputTensor").kind(aligned=True, architecture=90))
+    source, _ = lowering.source(Rows.of(operator, "OutputTensor").kind(aligned=True, clustered=H200))
     assert "__cluster_dims__" in source
     assert_compiles(source, 90)
 

@@ -235,7 +235,7 @@ def row_source(operator: Dispatchable, name: str) -> str:
     """The kernel of an output whose formula reduces."""
     made, inputs = operator.program.maps[name], list(operator.program.inputs.items())
     lowering = RowLowering(Questions(operator.numbers).ask, made.expression, inputs, made.stored)
-    return lowering.source(Rows.of(operator, name).kind(aligned=True, architecture=80))[0]
+    return lowering.source(Rows.of(operator, name).kind(aligned=True))[0]
 
 
 def test_how_many_operators_reduce_or_go_by_coordinates() -> None:
@@ -293,10 +293,10 @@ def test_kernels_of_any_groups_compile(sizes: list[int], axes: list[int], expect
         for data_type in ("FLOAT16", "FLOAT32"):
             document = {"Type": kind, "Axes": axes, "InputTensor": {"DataType": data_type, "Sizes": sizes}}
             operator = compile_operator(validate(OPERATORS[kind], document), NEWEST)
-            rows = Rows.of(operator, "OutputTensor").kind(aligned=True, architecture=80)
+            rows = Rows.of(operator, "OutputTensor").kind(aligned=True)
             if data_type == "FLOAT16":
                 assert (rows.threads, rows.kept, rows.width) == expected
-            assert Rows.of(operator, "OutputTensor").kind(aligned=False, architecture=80).width == 1
+            assert Rows.of(operator, "OutputTensor").kind(aligned=False).width == 1
             assert ".f64" not in assembly_of(row_source(operator, "OutputTensor"), whole=True)
     assert compile_source(row_source(operator, "OutputTensor"), 80).startswith(b"\x7fELF")
 

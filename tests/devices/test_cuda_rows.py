@@ -86,7 +86,7 @@ def test_normalizations_across(tmp_path: Path, dtype: str) -> None:
         operators.append(operator_of("MEAN_VARIANCE_NORMALIZATION1", x, **members))
     with mock.patch.object(groups_of_rows, "LEAST_ACROSS", ROWS * groups):
         functions = build_rows(tmp_path, operators)
-        kinds = [Rows.of(each, "OutputTensor").kind(aligned=True, architecture=80) for each in operators]
+        kinds = [Rows.of(each, "OutputTensor").kind(aligned=True) for each in operators]
     assert [(kind.threads, kind.kept) for kind in kinds] == [(1, 5), (4, 6), (8, 13), (16, 0)]
     assert all(kind.across for kind in kinds)
     for x, function in zip(given, functions, strict=True):
@@ -112,7 +112,7 @@ def test_groups_of_several_dimensions(tmp_path: Path, dtype: str) -> None:
         members = {"Axes": [0, 2, 3], "NormalizeVariance": True, "Epsilon": 1e-5, "ScaleTensor": one_of_a_group}
         operators.append(operator_of("MEAN_VARIANCE_NORMALIZATION1", x, **members))
     functions = build_rows(tmp_path, operators)
-    kinds = [Rows.of(each, "OutputTensor").kind(aligned=True, architecture=80) for each in operators]
+    kinds = [Rows.of(each, "OutputTensor").kind(aligned=True) for each in operators]
     assert [(kind.inner, kind.width) for kind in kinds] == [(2, 16 // given[0].itemsize), (2, 1)]
     scale = np.random.default_rng(1).standard_normal(groups).astype(dtype)
     for x, function in zip(given, functions, strict=True):
@@ -132,7 +132,7 @@ def test_rows_that_no_thread_keeps(tmp_path: Path, dtype: str) -> None:
         operators = [operator_of("MEAN_VARIANCE_NORMALIZATION1", x, **members) for x in given]
         operators += [operator_of("ACTIVATION_HARDMAX1", x, Axes=[3]) for x in given]
         functions = build_rows(tmp_path, operators)
-        kinds = [Rows.of(each, "OutputTensor").kind(aligned=True, architecture=80) for each in operators]
+        kinds = [Rows.of(each, "OutputTensor").kind(aligned=True) for each in operators]
     vector = 16 // given[0].itemsize
     assert [(kind.threads, kind.kept, kind.width) for kind in kinds] == 2 * [(4, 0, 1), (4, 0, vector)]
     for x, normalized, hardmax in zip(given, functions[:2], functions[2:], strict=True):

@@ -34,6 +34,9 @@ _HOST_ADDRESSES = 91  # cudaDevAttrCanUseHostPointerForRegisteredMem
 
 _SHARED_BYTES = 81  # cudaDevAttrMaxSharedMemoryPerMultiprocessor
 
+_MULTIPROCESSORS, _CLUSTERS = 16, 90
+"""cudaDevAttrMultiProcessorCount, and the architecture from which on there are clusters of blocks."""
+
 _MOST_SHARED, _SHARED_UNASKED = (
     8,
     48 << 10,
@@ -94,6 +97,9 @@ class Context:
         """Whether kernels get at the buffers in `pinned` by their addresses."""
         self.shared_of_few: int = cupy.cuda.runtime.deviceGetAttribute(_SHARED_BYTES, ordinal) // 3
         """Bytes of shared memory, asked for by each block, with which two of them have a multiprocessor."""
+        multiprocessors: int = cupy.cuda.runtime.deviceGetAttribute(_MULTIPROCESSORS, ordinal)
+        self.clustered = multiprocessors if self.facts.architecture >= _CLUSTERS else 0
+        """Multiprocessors whose blocks may be in clusters."""
         self.load = 0
         """Bytes that dispatches under way read and write."""
         self.long_dispatches = 0

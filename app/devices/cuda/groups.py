@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.devices.cuda.grids import MULTIPROCESSORS, THREADS, WARP
+from app.devices.cuda.grids import THREADS, WARP
 from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.layout import packed_along
 from app.formula.values import Input, Reduction, Value, parts
@@ -21,14 +21,12 @@ MOST_KEPT_ACROSS = {1: 8, 4: 16, 8: 16, 16: 16}
 MOST_THREADS = max(MOST_KEPT)
 """Of a block."""
 
-MOST_BLOCKS = 8
-"""Of a cluster, which go over one group together."""
+MOST_BLOCKS, LEAST_MULTIPROCESSORS = 8, 16
+"""Of a cluster, which go over one group together; and multiprocessors that a GPU has for each of them at least. They
+have neighbouring ones, which on small GPUs, and on parts of large ones, are few."""
 
 LEAST_OF_THREAD = 4
 """Elements of a group that are worth a thread of a further block."""
-
-CLUSTERS = 90
-"""The architecture from which on there are any."""
 
 LEAST_ACROSS, LEAST_SIDE_BY_SIDE = 1 << 10, 16
 """Groups that are worth it, and of these as many next to each other."""
@@ -79,15 +77,15 @@ class Rows:
     def groups(self) -> int:
         return int(np.prod(self.outer, dtype=np.int64))
 
-    def kind(self, *, aligned: bool, architecture: int) -> "RowClass":
-        """What of this chooses code for GPUs of an architecture (90 is compute capability 9.0), and whether all
-        addresses are `aligned` to what a thread loads at once."""
+    def kind(self, *, aligned: bool, clustered: int = 0) -> "RowClass":
+        """What of this chooses code, and whether all addresses are `aligned` to what a thread loads at once. The GPU
+        has `clustered` multiprocessors, or none that know clusters."""
         units = tuple(steps[-1] == 1 for steps in self.inner_strides)
         width = self._width(units) if aligned else 1
         vectors = -(-self.inner[0] // width)
         across = self._are_across
         elements = int(np.prod(self.inner, dtype=np.int64))
-        blocks = 1 if across or architecture < CLUSTERS else self._blocks_of(elements)
+        blocks = 1 if across else self._blocks_of(elements, clustered)
         most_kept = MOST_KEPT_ACROSS if across else MOST_KEPT
         if blocks > 1:
             most_kept = {blocks * MOST_THREADS: MOST_KEPT[MOST_THREADS]}
@@ -100,14 +98,12 @@ class Rows:
         wide = elements > threads * MOST_UNSETTLED
         return RowClass(len(self.outer), len(self.inner), threads, 0, width, units, wide, across)
 
-    def _blocks_of(self, elements: int) -> int:
+    def _blocks_of(self, elements: int, clustered: int) -> int:
         """How many go over a group of so many elements that one would read them again: more than one if groups are so
         few that all their blocks compute at once."""
-        blocks = 1
+        blocks, most = 1, min(MOST_BLOCKS, clustered // LEAST_MULTIPROCESSORS)
         if elements * self.reduced > MOST_THREADS * MOST_KEPT[MOST_THREADS]:
-            while blocks < MOST_BLOCKS and 2 * blocks * self.groups <= MULTIPROCESSORS:
-                if elements < 2 * blocks * MOST_THREADS * LEAST_OF_THREAD:
-                    break
+            while 2 * blocks <= min(most, clustered // self.groups, elements // (MOST_THREADS * LEAST_OF_THREAD)):
                 blocks *= 2
         return blocks
 

@@ -186,7 +186,7 @@ class CudaKernel:
     def _kind(self, aligned: bool) -> "RowClass | CoordinateClass | Layout":
         """What of the tensors' layouts chooses code."""
         if self._rows:
-            return self._rows.kind(aligned=aligned, architecture=self._device.facts.architecture)
+            return self._rows.kind(aligned=aligned, clustered=self._device.clustered)
         if self._coordinates:
             return self._coordinates.kind if aligned else replace(self._coordinates.kind, packed=())
         return self._layout(aligned)

@@ -16,7 +16,7 @@ from app.contract.constants import DataType
 from app.devices.cuda import turns
 from app.devices.cuda.coordinates import CoordinateLowering, places_of
 from app.devices.cuda.folds import Fold, fold_of, real_fold
-from app.devices.cuda.grids import MULTIPROCESSORS, THREADS
+from app.devices.cuda.grids import THREADS
 from app.devices.cuda.places import Coordinates, ranks_of, shape_of
 from app.devices.cuda.totals import LONG, is_long, outer_totals, terms_of, width_across, width_of_terms
 from app.devices.cuda.turns import braced
@@ -34,6 +34,9 @@ LEAST_WORK = 1 << 18
 """Terms of all elements that are worth a second kernel."""
 
 MOST_TERMS = 1 << 31
+
+MULTIPROCESSORS = 132
+"""Of a large GPU, all of which are to be busy."""
 
 TURNS = 8
 """That a thread takes at least."""
