@@ -7,11 +7,11 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.models.onnx.element_wise import binary
-from app.models.onnx.mapping import Node, Unsupported, Value, maps
+from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import padded
 from app.models.onnx.operands import number
 from app.models.onnx.shapes import inserted, integers, of_type
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.models.onnx.windows import Windows, given_pads, window_steps, windows_of
 
 

@@ -545,6 +545,6 @@ def test_a_call_makes_what_its_outputs_are(wrong: Callable[[Array], Array], made
             return {name: wrong(made) for name, made in super().call(xp, inputs).items()}
 
     scale, zero = np.ones((1, 1), np.float32), np.zeros((1, 1), np.uint8)
-    tensors = {"InputTensor": np.ones((1, 2), np.float32), "QuantizationTensors": [scale, zero]}
+    x, quantize = np.ones((1, 2), np.float32), {"Type": "QUANTIZE", "QuantizationType": "SCALE_ZERO_POINT"}
     with pytest.raises(TypeError, match=rf"OutputTensor is uint8 \[1, 2\], and was made as {made_as}"):
-        run({"Type": "QUANTIZE", "QuantizationType": "SCALE_ZERO_POINT"}, tensors, Wrong)
+        run(quantize, judge=Wrong, InputTensor=x, QuantizationTensors=[scale, zero])
