@@ -1,18 +1,25 @@
 """API keys: from the environment and from a file, asked for everywhere but on the open paths, read again on SIGHUP
 and when the file changes; what each may ask for, and how much of it."""
 
+import asyncio
 import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from app.codecs.codec import Encoded
+from app.http.core.auth import authenticating
+from app.http.core.exchange import Handler, Reply
+from app.http.core.exchange import Request as HttpRequest
 from app.http.core.keys import Keys, Usage
 from app.settings import Unusable
 from tests.conftest import RunningServer, ServerFactory, running_server
@@ -453,6 +460,44 @@ def test_where_there_is_no_file_nothing_is_read_again(caplog: pytest.LogCaptureF
     keys.reload()
     assert keys.find("given") is before is not None
     assert not caplog.records
+
+
+class TestFlight:
+    """What is in flight of one key, which may have 100 bytes of it, and of a service that answers with `answer`."""
+
+    def handler(self, tmp_path: Path, answer: Handler) -> Callable[[], Reply]:
+        """What sends a request whose body has 100 bytes."""
+        file = tmp_path / "keys"
+        file.write_text("a-key bytes-in-flight=100")
+        handler = authenticating(answer, Keys("", str(file)))
+
+        def send() -> Reply:
+            body: Any = SimpleNamespace(announced=100)
+            fields = [(b"authorization", b"Bearer a-key")]
+            return asyncio.run(handler(HttpRequest("POST", "/v1/dispatch", b"/v1/dispatch", b"", fields, body)))
+
+        return send
+
+    def test_it_is_given_back_when_the_answer_is_sent(self, tmp_path: Path) -> None:
+        sent: list[str] = []
+
+        async def answer(_: HttpRequest) -> Reply:
+            return Reply(200, [], Encoded(4, (b"done",)), lambda: sent.append("told"))
+
+        send = self.handler(tmp_path, answer)
+        reply = send()
+        assert (reply.status, send().status, sent) == (200, 429, [])
+        reply.sent()
+        assert (send().status, sent) == (200, ["told"])
+
+    def test_it_is_given_back_after_a_fault(self, tmp_path: Path) -> None:
+        async def fail(_: HttpRequest) -> Reply:
+            raise ZeroDivisionError
+
+        send = self.handler(tmp_path, fail)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                send()
 
 
 def test_usage_outlives_its_line(tmp_path: Path) -> None:
