@@ -1,12 +1,18 @@
-"""Members of documents that may be left out."""
+"""Members of documents: those that there are, and those that may be left out."""
 
 from typing import Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 
-class Lenient(BaseModel):
-    """A model whose members may be null where they may be left out: null is what generated clients send for that."""
+class Document(BaseModel):
+    """What clients send, or a part of it. It has no other members, nor any of another type, and stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Lenient(Document):
+    """A document whose members may be null where they may be left out: null is what generated clients send for that."""
 
     @model_validator(mode="before")
     @classmethod

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     PlainSerializer,
@@ -19,6 +17,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from app.contract.constants import DataType
+from app.contract.members import Document
 
 UINT_MAX = 2**32 - 1
 FLOAT_MAX = 3.4028234663852886e38
@@ -121,10 +120,8 @@ def _bool(value: object) -> object:
 Bool = Annotated[bool, BeforeValidator(_bool, json_schema_input_type=bool)]
 
 
-class Size2D(BaseModel):
+class Size2D(Document):
     """DML_SIZE_2D. Neither size is 0."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     Width: Annotated[Uint, Field(ge=1)] = Field(description="Along the last dimension.")
     Height: Annotated[Uint, Field(ge=1)] = Field(description="Along the last but one.")
@@ -133,14 +130,12 @@ class Size2D(BaseModel):
         return f"Width {self.Width} and Height {self.Height}"
 
 
-class ScalarUnion(BaseModel):
+class ScalarUnion(Document):
     """DML_SCALAR_UNION: a number in the member of its type, all others absent. FLOAT16 is UInt16, by its bits.
 
     Infinities are numbers here: they are what a maximum is padded with, and no bound. JSON spells them "Infinity" and
     "-Infinity".
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     Float64: Annotated[_Spelled, AfterValidator(_not_nan)] | None = Field(None, description="Of FLOAT64.")
     Float32: Annotated[_Spelled, AfterValidator(_float_or_infinity)] | None = Field(None, description="Of FLOAT32.")

@@ -51,7 +51,7 @@ class once(Generic[T]):  # noqa: N801 - as `property` is
 class TensorDesc(Lenient):
     """A tensor's element type and layout in its buffer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, ignored_types=(once,))
+    model_config = ConfigDict(ignored_types=(once,))
 
     DataType: Annotated[constants.DataType, Field(description="Type of the elements.")]
     Sizes: Annotated[

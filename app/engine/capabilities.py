@@ -9,12 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
+from pydantic import Field, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from app.contract import constants
 from app.contract.constants import NEWEST, Constant, DataType, FeatureLevel
+from app.contract.members import Document
 from app.contract.scalars import ScalarUnion, Size2D, Uint
 from app.contract.tensors import element_name, path_of
 from app.contract.validation import validate
@@ -34,19 +35,15 @@ else:
 _FEATURE = "What is asked, with or without DML_FEATURE_."
 
 
-class TensorDataTypeSupportQuery(BaseModel):
+class TensorDataTypeSupportQuery(Document):
     """DML_FEATURE_QUERY_TENSOR_DATA_TYPE_SUPPORT: can this type be used in tensor descriptors at all?"""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     Feature: Literal["DML_FEATURE_TENSOR_DATA_TYPE_SUPPORT", "TENSOR_DATA_TYPE_SUPPORT"] = Field(description=_FEATURE)
     DataType: Annotated[constants.DataType, Field(description="The type in question.")]
 
 
-class FeatureLevelsQuery(BaseModel):
+class FeatureLevelsQuery(Document):
     """DML_FEATURE_QUERY_FEATURE_LEVELS: which of these levels is the highest that is supported?"""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     Feature: Literal["DML_FEATURE_FEATURE_LEVELS", "FEATURE_LEVELS"] = Field(description=_FEATURE)
     RequestedFeatureLevels: list[FeatureLevel] = Field(
@@ -61,10 +58,8 @@ class FeatureSupportQuery(
     """A query of IDMLDevice::CheckFeatureSupport."""
 
 
-class OperatorFilter(BaseModel):
+class OperatorFilter(Document):
     """Which operators are meant. A field that is left out asks for nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     family: Family | None = Field(None, description="Operators of this family.")
     data_type: DataType | None = Field(None, description="Operators that have a tensor which may be of this type.")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypeVar, final
 
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 from app.codecs.codec import BASE64
@@ -54,8 +54,6 @@ DataForm: TypeAlias = Annotated[
 class DispatchRequest(Lenient):
     """An operator, its bindings, and how to execute it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
     operator: OperatorDesc = Field(description="The operator's descriptor.")
     inputs: dict[str, InputData] = Field(description="Data of each input tensor of the descriptor, by field name.")
     feature_level: FeatureLevel = Field(NEWEST, description="The request is judged as a device of this level does.")
@@ -68,8 +66,6 @@ class DispatchRequest(Lenient):
 
 class GraphDispatchRequest(Lenient):
     """A graph in place of an operator: it is compiled, initialized and executed once."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     graph: GraphDesc = Field(description="The graph's descriptor.")
     inputs: dict[str, InputData] = Field(

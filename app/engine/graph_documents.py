@@ -5,14 +5,14 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from app.codecs.codec import BASE64, Body, Decoder, Span
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
-from app.contract.members import Lenient
+from app.contract.members import Document, Lenient
 from app.contract.scalars import Uint
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Path, refused
@@ -71,8 +71,6 @@ OnnxData: TypeAlias = Annotated[
 class GraphKeepRequest(Lenient):
     """A graph to be compiled, initialized and kept."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
     graph: GraphDesc = Field(description="The graph's descriptor.")
     inputs: dict[str, InputData] = Field(
         default_factory=dict,
@@ -88,8 +86,6 @@ class GraphKeepRequest(Lenient):
 class OnnxKeepRequest(Lenient):
     """An ONNX model to be compiled for inputs of these sizes, initialized and kept as a graph."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
     onnx: OnnxData
     sizes: dict[str, list[Annotated[Uint, Field(ge=1)]]] = Field(
         default_factory=dict, description="Of each input whose sizes are not all in the model, by its name."
@@ -100,10 +96,8 @@ class OnnxKeepRequest(Lenient):
     )
 
 
-class OnnxQuery(BaseModel):
+class OnnxQuery(Document):
     """What is said of an ONNX model that is sent as it is."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     sizes: Annotated[str, Field(max_length=1 << 13)] | None = Field(
         None,
@@ -117,8 +111,6 @@ class OnnxQuery(BaseModel):
 
 class GraphExecuteRequest(Lenient):
     """Data to dispatch a kept graph on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     inputs: dict[str, InputData] = Field(
         description="Data of each input of the graph that is bound at execution, by its name or index."
@@ -177,10 +169,8 @@ class GraphTimes(TypedDict):
     kernels: list[KernelTime]
 
 
-class GraphTimesQuery(BaseModel):
+class GraphTimesQuery(Document):
     """Where to measure a graph."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     device: Annotated[str, Field(max_length=128)] | None = Field(
         None, description="`auto`, or a device's name; else as the graph was sent with."

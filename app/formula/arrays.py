@@ -20,7 +20,7 @@ class ArrayFormula:
         """`make` gives the formula; what it and its operations ask is answered from `numbers`. Its reductions go over
         `axes`, of which there is at least one if it has any."""
         ask = Questions(numbers).ask
-        self._root = _expanded(ask, make(ask), {})
+        self._root = expanded(ask, make(ask), {})
         self._axes = tuple(axes)
         self._scalars: dict[Value, Any] = {}
         self._steps: list[Value] = []
@@ -54,14 +54,19 @@ class ArrayFormula:
         raise TypeError(f"{node} has no meaning where formulas are evaluated on arrays")
 
 
-def _expanded(ask: Ask, node: Value, done: dict[Value, Value]) -> Value:
-    """`node` made of what array libraries have: EXPANSIONS applied, but to scalars. A node used twice stays one."""
+def expanded(
+    ask: Ask, node: Value, done: dict[Value, Value], short: Callable[[Ask, Operation], Value] = lambda _, made: made
+) -> Value:
+    """`node` made of what array libraries have: EXPANSIONS applied, but to scalars. A node used twice stays one. What
+    has no expansion is what `short` makes of it."""
     if node not in done:
         made = node
         if not is_uniform(node):
-            operands = tuple(_expanded(ask, each, done) for each in node.operands())
+            operands = tuple(expanded(ask, each, done, short) for each in node.operands())
             made = node.with_operands(operands)
             if isinstance(made, Operation) and made.name in EXPANSIONS:
-                made = _expanded(ask, EXPANSIONS[made.name](ask, *operands), done)
-        done[node] = made
+                made = expanded(ask, EXPANSIONS[made.name](ask, *operands), done, short)
+            elif isinstance(made, Operation):
+                made = short(ask, made)
+        done[node] = done[made] = made
     return done[node]

@@ -6,11 +6,12 @@ Where DirectML has an index, a client may give a name instead. What they lead to
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from app.codecs.codec import BASE64
+from app.contract.members import Document
 from app.contract.scalars import Uint, Uint64
 from app.operators.catalog import OperatorDesc
 
@@ -27,13 +28,7 @@ ConstantData: TypeAlias = Annotated[
 """Binary in the wire's own form (text or bytes), as tensor data are."""
 
 
-class _Part(BaseModel):
-    """What the parts of a graph have in common."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class _Node(_Part):
+class _Node(Document):
     Type: str
 
     @classmethod
@@ -90,7 +85,7 @@ _Name = Annotated[str | None, Field(description="What it is for, to people.")]
 _TYPE = "Which edge this is, with or without DML_GRAPH_EDGE_TYPE_; may be left out, as the list that it is in says it."
 
 
-class InputEdge(_Part):
+class InputEdge(Document):
     """DML_INPUT_GRAPH_EDGE_DESC: from an input of the graph to an input of a node. Ends are by index or by name."""
 
     Type: Literal["DML_GRAPH_EDGE_TYPE_INPUT", "INPUT"] | None = Field(None, description=_TYPE)
@@ -103,7 +98,7 @@ class InputEdge(_Part):
     Name: _Name = None
 
 
-class OutputEdge(_Part):
+class OutputEdge(Document):
     """DML_OUTPUT_GRAPH_EDGE_DESC: from an output of a node to an output of the graph. Ends are by index or by name."""
 
     Type: Literal["DML_GRAPH_EDGE_TYPE_OUTPUT", "OUTPUT"] | None = Field(None, description=_TYPE)
@@ -116,7 +111,7 @@ class OutputEdge(_Part):
     Name: _Name = None
 
 
-class IntermediateEdge(_Part):
+class IntermediateEdge(Document):
     """DML_INTERMEDIATE_GRAPH_EDGE_DESC: from an output of a node to an input of another one. Ends are by index or by
     name."""
 
@@ -135,7 +130,7 @@ class IntermediateEdge(_Part):
 EdgeDesc: TypeAlias = InputEdge | OutputEdge | IntermediateEdge
 
 
-class GraphDesc(_Part):
+class GraphDesc(Document):
     """DML_GRAPH_DESC. Counts may be left out; those that are given agree with what they count."""
 
     InputCount: Uint | None = Field(

@@ -8,9 +8,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, Union, get_args
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     ValidationError,
@@ -21,6 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, PydanticUndefined
 
 from app.contract.constants import DataType, FeatureLevel
+from app.contract.members import Document
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.values import Value
@@ -58,10 +57,8 @@ def _refused(name: str, message: str, given: object, allowed: object) -> Validat
     return ValidationError.from_exception_data("Fused", [{"type": error, "loc": (name,), "input": given}])
 
 
-class Fused(BaseModel):
+class Fused(Document):
     """Base of the fused activations: their attributes, all required. Tensors are those of the operator around it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     activation: ClassVar[type[Operator]]
     since: ClassVar[FeatureLevel] = FeatureLevel.V1_0

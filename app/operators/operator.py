@@ -6,13 +6,13 @@ from enum import Enum
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from app.contract.constants import DataType, FeatureLevel
 from app.contract.kinds import Kind
-from app.contract.members import Lenient
+from app.contract.members import Document, Lenient
 from app.contract.scalars import Float, Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import MAX_TENSORS, TensorDesc, element_name, members
@@ -68,10 +68,8 @@ OutputTensorDescs = Annotated[
 Count = Annotated[Uint | None, Field(description="If given, the length of the arrays that it counts.")]
 
 
-class ScaleBias(BaseModel):
+class ScaleBias(Document):
     """DML_SCALE_BIAS: x * Scale + Bias is applied to the input before the operator's function."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     Scale: Float = Field(description="Factor of the input.")
     Bias: Float = Field(description="Added to the product.")
@@ -92,7 +90,7 @@ class Operator(Lenient):
     """
 
     # Defaults are validated since they are to be FLOAT as well: 0.2 left out and 0.2 given are one number.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+    model_config = ConfigDict(validate_default=True)
 
     formula_text: ClassVar[str]
     accuracy: ClassVar[Accuracy]

@@ -29,8 +29,8 @@ from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall, star
 from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept
-from app.devices.cpu.llvm.nest import FETCHED, Access, Nest
-from app.devices.cpu.llvm.nests import PIECE, WHOLE
+from app.devices.cpu.llvm.nest import FETCHED, PIECE, Access, Nest
+from app.devices.cpu.llvm.nests import WHOLE
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.vectors import Registers
 from app.devices.cpu.numpy.lowering import FUNCTIONS as NUMPY_FUNCTIONS
@@ -309,7 +309,7 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
             element = lower(Questions(sample.numbers).ask, expression_of(sample), stored)
         except LookupError:
             continue
-        layout: list[nests.Access] = ["packed"] * (len(sample.inputs) + 1)
+        layout: list[Access] = ["packed"] * (len(sample.inputs) + 1)
         assembly = assembly_of(nests.elements(element, list(sample.inputs), 1, layout), triple, processor)
         known = re.findall(r"movabsq\s+\$memcpy, (%r\w+)$", assembly, re.MULTILINE)  # which there is everywhere
         called = set(re.findall(r"^\s+(?:callq?|bl)\s+(.*)$", assembly, re.MULTILINE))

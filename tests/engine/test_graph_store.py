@@ -15,7 +15,7 @@ from app.codecs.msgpack import MsgpackCodec
 from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.engine import graph_entries, graph_store
-from app.engine.graph_documents import GraphKeepRequest
+from app.engine.graph_documents import GivenGraph, GraphKeepRequest
 from app.engine.graph_entries import SharedEntries
 from app.engine.graph_store import DESCRIBED, GraphConflict, KeptGraph, StoreFull, UnknownGraph
 from app.engine.service import Service
@@ -370,6 +370,20 @@ def test_matrices_that_are_packed_are_charged_to_who_has_them_kept() -> None:
         service.close()
     assert kept.compiled.packed_bytes >= 4 * size * size
     assert held[0] == held[1]
+
+
+def test_matrices_that_are_packed_are_charged_to_a_dispatch_of_the_graph_itself() -> None:
+    size = 256
+    document, inputs = product(size)
+    service = Service(Settings(threads=1, gpus="none"))
+    body = sent(document, inputs=inputs)
+    with service.memory.open() as memory:
+        request = validate(GraphKeepRequest, CODEC.decode(body, len(body), service.settings.max_depth, memory))
+        given = GivenGraph(request.graph, request.feature_level, request.inputs).read(CODEC, body, memory)
+        before = memory.held
+        compiled = service.compile(given, memory, lambda: False)
+        assert memory.held - before >= compiled.packed_bytes >= 4 * size * size
+    service.close()
 
 
 def test_to_time_its_kernels_takes_matrices_of_their_own() -> None:

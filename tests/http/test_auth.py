@@ -1,19 +1,27 @@
 """API keys: from the environment and from a file, asked for everywhere but on the open paths, read again on SIGHUP
 and when the file changes; what each may ask for, and how much of it."""
 
+import asyncio
 import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from app.codecs.codec import Encoded
+from app.http.core.auth import authenticating
+from app.http.core.exchange import Handler, Reply
+from app.http.core.exchange import Request as HttpRequest
 from app.http.core.keys import Keys, Usage
+from app.http.core.problems import refusing
 from app.settings import Unusable
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.http.load import metric, series, wait_until
@@ -455,6 +463,65 @@ def test_where_there_is_no_file_nothing_is_read_again(caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
+OF_FIFTY = SimpleNamespace(announced=50)
+
+
+class TestFlight:
+    """What is in flight of one key, which may have 100 bytes of it, and of a service that answers with `answer`."""
+
+    def handler(self, tmp_path: Path, answer: Handler) -> Callable[..., Reply]:
+        """What sends a request whose body has 50 bytes."""
+        file = tmp_path / "keys"
+        file.write_text("a-key bytes-in-flight=100")
+        handler = authenticating(answer, Keys("", str(file)))
+
+        def send(body: Any = OF_FIFTY) -> Reply:
+            fields = [(b"authorization", b"Bearer a-key")]
+            return asyncio.run(handler(HttpRequest("POST", "/v1/dispatch", b"/v1/dispatch", b"", fields, body)))
+
+        return send
+
+    def test_it_is_given_back_when_the_answer_is_sent(self, tmp_path: Path) -> None:
+        sent: list[str] = []
+
+        async def answer(_: HttpRequest) -> Reply:
+            return Reply(200, [], Encoded(51, (bytes(51),)), lambda: sent.append("told"))
+
+        send = self.handler(tmp_path, answer)
+        reply = send()
+        assert (reply.status, send().status, sent) == (200, 429, [])
+        reply.sent()
+        assert (send().status, sent) == (200, ["told"])
+
+    def test_bodies_in_chunks_are_counted_as_they_come(self, tmp_path: Path) -> None:
+        """One that is too much by itself need not be sent again."""
+
+        async def read(request: HttpRequest) -> Reply:
+            while await request.body.read():
+                pass
+            return Reply(200, [], Encoded(0, ()))
+
+        pieces = iter([bytes(60), bytes(41)])
+
+        async def next_piece() -> bytes:
+            return next(pieces, b"")
+
+        send = self.handler(tmp_path, refusing(read))
+        reply = send(SimpleNamespace(announced=-1, read=next_piece))
+        assert reply.status == 413
+        reply.sent()
+        assert send(SimpleNamespace(announced=-1, read=next_piece)).status == 200
+
+    def test_it_is_given_back_after_a_fault(self, tmp_path: Path) -> None:
+        async def fail(_: HttpRequest) -> Reply:
+            raise ZeroDivisionError
+
+        send = self.handler(tmp_path, fail)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                send()
+
+
 def test_usage_outlives_its_line(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("key requests-per-second=0.001")
@@ -468,6 +535,21 @@ def test_usage_outlives_its_line(tmp_path: Path) -> None:
     assert after is not None
     assert after.terms.name == "renamed"
     assert after.usage.request(0.002) > 0
+
+
+def test_when_to_ask_again_is_not_too_soon(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("a-key requests-per-second=0.4")
+
+    async def answer(_: HttpRequest) -> Reply:
+        return Reply(200, [], Encoded(0, ()))
+
+    handler = authenticating(answer, Keys("", str(file)))
+    fields = [(b"authorization", b"Bearer a-key")]
+    body: Any = SimpleNamespace(announced=0)
+    first, second = (asyncio.run(handler(HttpRequest("GET", "/metrics", b"", b"", fields, body))) for _ in range(2))
+    assert (first.status, second.status) == (200, 429)
+    assert dict(second.headers)[b"retry-after"] == b"3"  # it is 2.5 s
 
 
 def test_as_many_requests_as_a_second_allows_may_come_at_once() -> None:

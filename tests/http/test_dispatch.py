@@ -405,6 +405,17 @@ class TestBinding:
         join = {"Type": "JOIN", "Axis": 0, "InputTensors": [{"DataType": "FLOAT32", "Sizes": [1]}]}
         error_at(f"/inputs/{name}", post(client, {"operator": join, "inputs": {name: b"1234"}}))
 
+    @both_encodings
+    def test_tensors_of_an_array_are_a_list(self, client: httpx.Client, post: Post) -> None:
+        join = {"Type": "JOIN", "Axis": 0, "InputTensors": [{"DataType": "FLOAT32", "Sizes": [1]}]}
+        alone, all_of_it = (
+            error_at(f"/inputs/{name}", post(client, {"operator": join, "inputs": {name: b"1234"}}))
+            for name in ("InputTensors[0]", "InputTensors")
+        )
+        assert (alone["given"], alone["allowed"]) == ("InputTensors[0]", ["InputTensors"])
+        assert all_of_it["given"]
+        assert all_of_it["allowed"] == ["a list"]
+
     def test_missing(self, client: httpx.Client) -> None:
         message = request(PARAMETERIZED_RELU, {"InputTensor": X, "SlopeTensor": SLOPE})
         del message["inputs"]["SlopeTensor"]

@@ -9,6 +9,8 @@ import pytest
 import safetensors.numpy
 
 from app.engine.graph_documents import EXAMPLE, EXAMPLE_DATA
+from app.http.native.attributes import read_attributes
+from app.operators.catalog import find_operator
 from tests.codecs.test_tensor_files import npy, npz
 from tests.http.refusals import error_at, refusal_of
 from tests.messages import Array
@@ -280,3 +282,21 @@ def test_other_refusals(client: httpx.Client) -> None:
     error_at("/Axes", post(client, "REDUCE/dispatch?Function=SUM&Axes=[]", npy(X)))
     error_at("/BTensor", post(client, "ELEMENT_WISE_ADD/dispatch", npy(X)))
     error_at("/inputs/More", post(client, "ELEMENT_WISE_ABS/dispatch", npz(InputTensor=X, More=X), NPZ))
+
+
+def test_names_and_texts_of_a_query() -> None:
+    """What is no place of a list is a name, what an operator has itself is not its input's, and not all words are."""
+    pooling = find_operator("MAX_POOLING")
+    assert pooling
+    made = read_attributes(
+        pooling, [("Strides", "2,3"), ("Sizes", "1,1,4,4"), ("Window[0]", "true"), ("device", "true")]
+    )
+    assert made.pop("device") == "true"
+    assert made == {
+        "operator": {
+            "Type": pooling.name(),
+            "Strides": [2, 3],
+            "InputTensor": {"Sizes": [1, 1, 4, 4]},
+            "Window[0]": "true",
+        }
+    }

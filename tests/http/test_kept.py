@@ -1,12 +1,16 @@
 """GET documents: tags, 304, gzip; HEAD and OPTIONS everywhere."""
 
+import asyncio
 import gzip
 from http.client import HTTPConnection
+from typing import Any
 
 import httpx
 import pytest
 
-from app.http.core.kept import LEAST
+from app.codecs.codec import Encoded
+from app.http.core.exchange import Reply, Request
+from app.http.core.kept import LEAST, telling
 from tests.http.refusals import refusal_of
 from tests.inference.wire import error_of
 
@@ -130,3 +134,19 @@ def test_what_takes_tensors(client: httpx.Client, path: str) -> None:
 def test_what_is_not_there(client: httpx.Client) -> None:
     refusal_of(client.options("/v1/nothing"), 404)
     assert client.head("/v1/operators/NOTHING").status_code == 404
+
+
+def test_a_request_stays_what_it_is() -> None:
+    """For the log and for metrics, while what answers GET is asked."""
+    asked: list[str] = []
+
+    async def answer(request: Request) -> Reply:
+        asked.append(request.method)
+        return Reply(200, [], Encoded(4, (b"text",)))
+
+    body: Any = None
+    for method in ("GET", "HEAD"):
+        request = Request(method, "/", b"/", b"", [], body)
+        assert asyncio.run(telling(answer)(request)).status == 200
+        assert request.method == method
+    assert asked == ["GET", "GET"]

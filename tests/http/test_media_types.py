@@ -82,6 +82,7 @@ def test_content_type_with_parameters_and_in_any_case(client: httpx.Client, cont
         (["application/json; q=0.1 , application/*;q=0.2"], MSGPACK),
         (["text/html, application/xhtml+xml, */*;q=0.8"], JSON),
         (["application/json; indent=2; q=0.3"], JSON),
+        (["application/json;q=0, application/msgpack;q=0.5, application/json"], JSON),  # the most that is said of it
         (["APPLICATION/MSGPACK"], MSGPACK),
         (["text/html", "application/msgpack"], MSGPACK),
         (["application/json;q=0.1", "application/msgpack;q=0.2"], MSGPACK),
@@ -108,6 +109,8 @@ def test_accept(client: httpx.Client, accept: list[str], answered: str) -> None:
         "application/json;q=-1",
         "json",
         ";q=1",
+        ";",
+        ";;, ;",
     ],
 )
 def test_accept_that_nothing_meets(client: httpx.Client, accept: str) -> None:

@@ -191,6 +191,12 @@ def test_a_header_of_any_length_shifts_the_data_without_harm(client: httpx.Clien
         assert array_of(answer, found)[1, 2] == 4
 
 
+def test_a_header_may_say_that_all_is_json(client: httpx.Client) -> None:
+    content, headers = body({"inputs": [listed("InputTensor", X)]})
+    answer, _ = split(client.post(CELU, content=content, headers=headers))
+    assert answer["outputs"][0]["shape"] == [2, 3]
+
+
 def test_all_in_chunks(client: httpx.Client) -> None:
     content, headers = body({"inputs": [behind("InputTensor", X)]}, X.tobytes())
     answer, _ = split(client.post(CELU, content=iter([content[:9], content[9:]]), headers=headers))

@@ -259,6 +259,7 @@ def test_numbers_that_are_not_json(client: httpx.Client, text: str) -> None:
         (b"{}", {LENGTH: "3"}, "Inference-Header-Content-Length is 3 but the body has 2 bytes."),
         (b"{}", {LENGTH: "-1"}, "Inference-Header-Content-Length is -1; give the bytes of the JSON."),
         (b"{}", {LENGTH: "1" * 30}, "Inference-Header-Content-Length is 1111"),
+        (b" " * (1 << 20), {LENGTH: "1" * 5000}, "Inference-Header-Content-Length is 1111"),
         (b"{}", {LENGTH: "0"}, "The body is not JSON"),
         (b"[" * 5000 + b"]" * 5000, {}, "Nesting of arrays and objects in the body: more, where max_depth allows 32."),
     ],

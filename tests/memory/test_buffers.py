@@ -229,6 +229,22 @@ def test_memory_is_touched_piece_by_piece(monkeypatch: pytest.MonkeyPatch, *, fa
     assert max(lengths) == 4 * MIB
 
 
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="the system has no huge pages")
+def test_large_ones_may_have_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of which is touched once where 512 others are."""
+    advised: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        app.memory.buffers.Memory,
+        "madvise",
+        lambda memory, advice: advised.append((len(memory), advice)),
+        raising=False,
+    )
+    pool = BufferPool(0)
+    for size in (SMALLEST, 2 * MIB - 1, 2 * MIB, 30 * MIB):
+        pool.take(size)
+    assert advised == [(size * MIB, mmap.MADV_HUGEPAGE) for size in (2, 2, 30)]
+
+
 def test_touched_memory_is_there() -> None:
     pool = BufferPool(100 * MIB)
     before = resident_bytes()

@@ -272,7 +272,18 @@ def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, 
     (folder / "affine.onnx").write_bytes(served.SerializeToString())
     keys = tmp_path / "keys"
     keys.write_text("c2VjcmV0LWtleQ\n")
-    flags = ("--models", str(folder), "--warm", "affine=2x3", "--log-level", "debug", "--api-keys-file", str(keys))
+    flags = (
+        "--models",
+        str(folder),
+        "--warm",
+        "affine=2x3",
+        "--warm",
+        "affine=9000x3",
+        "--log-level",
+        "debug",
+        "--api-keys-file",
+        str(keys),
+    )
     server = start_server(*flags, "--gpus", "none", "--max-batch", "4")
     said = server.log.read_text()
     rehearsed_first = said[: said.index("running on")]
@@ -280,7 +291,8 @@ def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, 
     assert "will take longer" not in said
     with httpx.Client(base_url=server.url, headers={"Authorization": "Bearer c2VjcmV0LWtleQ"}) as client:
         stats = client.get("/v2/models/stats").json()["model_stats"]
-        assert [each["inference_count"] for each in stats if each["name"] == "affine"] == [0]
+        (of_model,) = [each for each in stats if each["name"] == "affine"]
+        assert (of_model["inference_count"], of_model["inference_stats"]["success"]["count"]) == (0, 0)
         before = series_of(client.get("/metrics").text)
         asked = [each for each in before if 'method="POST"' in each]
         assert [before[each] for each in asked] == [0, 0]  # with the version and without

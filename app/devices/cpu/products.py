@@ -84,7 +84,7 @@ def packed_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[s
     """Of the matrix that `product_kernel` packs in a graph, whose inputs of the names `known` are the same for all
     dispatches; 0 if it packs none."""
     operator = _product_of(compiled)
-    if operator is None or not _is_packed(operator, compiled, known):
+    if operator is None or not _is_packed(compiled, known):
         return 0
     return _panel_bytes(operator, compiled, compiler) if _is_for_loops(operator, compiled, compiler, True) else 0
 
@@ -102,7 +102,7 @@ def _product_of(compiled: Dispatchable) -> Gemm | None:
     return operator if output.is_packed and not repeats else None
 
 
-def _is_packed(operator: Gemm, compiled: Dispatchable, known: Collection[str]) -> bool:
+def _is_packed(compiled: Dispatchable, known: Collection[str]) -> bool:
     """Whether its second operand is one matrix that is known before."""
     return "BTensor" in known and math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) == 1
 
@@ -250,7 +250,7 @@ class _Loops:
         _, (b_term, _) = _matrix(b, operator.TransB)
         columns = output.Sizes[-1]
         batch = output.Sizes[:-2]
-        is_known = known is not None and _is_packed(operator, compiled, ("BTensor",))
+        is_known = known is not None and _is_packed(compiled, ("BTensor",))
         if not _is_for_loops(operator, compiled, compiler, is_known):
             return None
         descs = [a, b, c or output, output]

@@ -52,17 +52,17 @@ def authenticating(handler: Handler, keys: Keys) -> Handler:
 
 
 async def _counted(handler: Handler, request: Request, key: Key) -> Reply:
-    """What `handler` answers, within the key's bytes in flight."""
+    """What `handler`, which answers refusals, does, within the key's bytes in flight."""
     flight = _Flight(key)
-    try:
-        if request.body.announced >= 0:
+    if request.body.announced < 0:
+        request.body = _CountedBody(request.body, flight)
+    else:
+        try:
             flight.take(request.body.announced)
-        else:
-            request.body = _CountedBody(request.body, flight)
+        except (Throttled, LimitExceeded) as error:
+            return refused(request, error)
+    try:
         reply = await handler(request)
-    except (Throttled, LimitExceeded) as error:
-        flight.end()
-        return refused(request, error)
     except BaseException:
         flight.end()
         raise

@@ -95,7 +95,7 @@ async def _told(request: Request, reply: Reply) -> Reply:
     if reply.status != 200:
         return reply
     content = b"".join(reply.pieces)
-    added = [] if b"vary" in headers else [(b"vary", b"accept, accept-encoding")]
+    added = [(b"vary", b"accept, accept-encoding")]
     packed = content
     if len(content) >= LEAST and accepts_gzip(request.headers.get(b"accept-encoding", b"").decode("latin-1")):
         packed = _packed(content) if len(content) < QUICK else await asyncio.to_thread(_packed, content)

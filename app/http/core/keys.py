@@ -66,7 +66,7 @@ class Terms:
     """As many may come at once, or one."""
     bytes_in_flight: float = math.inf
     """Of bodies whose requests are not answered, and of answers that are not sent."""
-    routes: tuple[tuple[str, "re.Pattern[str]"], ...] = ()
+    routes: tuple[tuple[str, re.Pattern[str]], ...] = ()
     """Methods, or none for any, and the paths that the key may ask for; all if there is no route."""
 
 
@@ -204,11 +204,11 @@ def _bytes(text: str) -> int:
     return int(text)
 
 
-def _routes(text: str) -> tuple[tuple[str, "re.Pattern[str]"], ...]:
+def _routes(text: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple(map(_route, text.split(",")))
 
 
-def _route(text: str) -> tuple[str, "re.Pattern[str]"]:
+def _route(text: str) -> tuple[str, re.Pattern[str]]:
     found = _ROUTE.fullmatch(text)
     if not found:
         raise ValueError

@@ -16,12 +16,14 @@ from pydantic.fields import FieldInfo
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from app.http.core.headers import JSON_LENGTH, REQUEST_ID
 from app.http.core.media_types import JSON, MSGPACK
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
 from app.operators.catalog import OperatorDesc
 from app.operators.fusion import FusedActivation
 
 Json: TypeAlias = dict[str, Any]
+"""An object of the document, or what a route's decorator is given."""
 
 TEXT = {"type": "string"}
 BYTES = TEXT | {"format": "binary"}
@@ -58,8 +60,8 @@ ON_CONDITION = (304, 412)
 """What a GET whose answer has an entity tag may be answered."""
 
 _HEADERS = {
-    "X-Request-ID": "Id of the request, as sent or made.",
-    "Inference-Header-Content-Length": "Bytes of the JSON at the beginning of a body that goes on with binary data.",
+    REQUEST_ID: "Id of the request, as sent or made.",
+    JSON_LENGTH: "Bytes of the JSON at the beginning of a body that goes on with binary data.",
     "WWW-Authenticate": "How to send an API key (RFC 6750).",
     "ETag": "Entity tag of what is answered, for If-None-Match and If-Match.",
     "Retry-After": "Seconds to wait before the request is sent again.",
@@ -68,7 +70,7 @@ _HEADERS = {
     "Tensor-DataType": "Data type of the output that is the body, if that is application/octet-stream.",
     "Tensor-Sizes": "Its sizes, separated by commas.",
 }
-_INTEGER_HEADERS = ("Inference-Header-Content-Length", "Retry-After")
+_INTEGER_HEADERS = (JSON_LENGTH, "Retry-After")
 _HEADERS_OF = {
     304: "ETag",
     401: "WWW-Authenticate",
@@ -96,7 +98,7 @@ def parameter(name: str, description: str | None, place: str = "header", schema:
 
 
 _REQUEST_ID = parameter(
-    "X-Request-ID", "Id of the request, for the log and the answer; made here if absent or not of 1 to 128 characters."
+    REQUEST_ID, "Id of the request, for the log and the answer; made here if absent or not of 1 to 128 characters."
 )
 
 
@@ -107,9 +109,7 @@ def query(model: type[BaseModel]) -> list[Json]:
     ]
 
 
-def health(
-    operation_id: str, summary: str, kind: Any, *statuses: int, error: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def health(operation_id: str, summary: str, kind: Any, *statuses: int, error: Json | None = None) -> Json:
     """Of a GET that probes send, which have no key; it answers with `kind` whatever the status."""
     made = operation(operation_id, summary, json_of(kind), 412, *statuses, error=error)
     for status in statuses:
@@ -118,7 +118,7 @@ def health(
     return made
 
 
-def metrics() -> dict[str, Any]:
+def metrics() -> Json:
     """Of GET /metrics."""
     kinds = {each: {"schema": TEXT} for each in ("text/plain", "application/openmetrics-text")}
     return operation("getMetrics", "Metrics for Prometheus", kinds, 401, 412)
@@ -131,7 +131,7 @@ def install(app: FastAPI, path: str | None) -> None:
     """
     making = asyncio.Lock()
 
-    def document() -> dict[str, Any]:
+    def document() -> Json:
         if app.openapi_schema is None:
             made = get_openapi(
                 title=app.title,
@@ -173,35 +173,35 @@ def install(app: FastAPI, path: str | None) -> None:
 def operation(
     operation_id: str,
     summary: str,
-    answers: dict[str, Any],
+    answers: Json,
     *statuses: int,
-    body: dict[str, Any] | None = None,
+    body: Json | None = None,
     parameters: Sequence[Json] = (),
-    error: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    error: Json | None = None,
+) -> Json:
     """Arguments for a route's decorator. `error` is the form of a refusal, if not a problem."""
-    responses: dict[str, Any] = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
+    responses: Json = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
     responses |= {
         str(status): _refusal(status, error)
         for status in sorted({*_ANY, *statuses, *(_WITH_KEY if 401 in statuses else ())})
     }
     if 304 in statuses:
         responses["200"]["headers"]["ETag"] = header("ETag")
-    extra: dict[str, Any] = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
+    extra: Json = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
     # Any other response class would have FastAPI add its media type.
     return {"operation_id": operation_id, "summary": summary, "openapi_extra": extra, "response_class": Response}
 
 
-def answering(made: dict[str, Any], status: int, content: dict[str, Any]) -> dict[str, Any]:
+def answering(made: Json, status: int, content: Json) -> Json:
     """`made`, an operation, whose answer with `status` is no refusal but `content`."""
     stated = {"description": _STATUSES[status][1], "headers": _headers(status), "content": content}
     made["openapi_extra"]["responses"][str(status)] = stated
     return made
 
 
-def _refusal(status: int, error: dict[str, Any] | None) -> dict[str, str]:
+def _refusal(status: int, error: Json | None) -> dict[str, str]:
     """A reference to the answer with `status`, which is added to the document. One that has the form `error` is called
     by that form, too."""
     problem = {MEDIA_TYPE: {"schema": ref(ProblemDetails)}}
@@ -215,8 +215,8 @@ def _refusal(status: int, error: dict[str, Any] | None) -> dict[str, str]:
     return {"$ref": f"#/components/responses/{name}"}
 
 
-def _headers(status: int) -> dict[str, Any]:
-    names = ["X-Request-ID"] + ([_HEADERS_OF[status]] if status in _HEADERS_OF else [])
+def _headers(status: int) -> Json:
+    names = [REQUEST_ID] + ([_HEADERS_OF[status]] if status in _HEADERS_OF else [])
     return {name: header(name) for name in names}
 
 
@@ -254,7 +254,7 @@ def _parameter_schema(info: FieldInfo) -> Json:
     return schema if info.default is None else schema | {"default": info.default}
 
 
-def msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
+def msgpack(*kinds: Any, suffix: str = "") -> Json:
     """A body in MessagePack: bytes to generators, and what is in them to readers."""
     contents = [{"$ref": ref(kind)["$ref"] + suffix} for kind in kinds]
     schema = BYTES | {
@@ -265,12 +265,12 @@ def msgpack(*kinds: Any, suffix: str = "") -> dict[str, Any]:
     return {"schema": schema}
 
 
-def _definitions() -> dict[str, Any]:
+def _definitions() -> Json:
     _, schemas = TypeAdapter.json_schemas(
         [(name, "validation", TypeAdapter(kind)) for name, kind in _schemas.items()],
         ref_template=f"{_SCHEMAS}{{model}}",
     )
-    definitions: dict[str, Any] = schemas["$defs"]
+    definitions: Json = schemas["$defs"]
     for name, schema in definitions.items():
         schema.pop("title", None)  # generators name classes by titles, and the forms for MessagePack have the same
         for field in schema.get("properties", {}).values():
@@ -285,7 +285,7 @@ def _definitions() -> dict[str, Any]:
     return dict(sorted((definitions | _msgpack_forms(definitions) | _unions).items()))
 
 
-def _objects(part: Any) -> Iterator[dict[str, Any]]:
+def _objects(part: Any) -> Iterator[Json]:
     """All objects in `part`, each before those in it, which may be others by then."""
     if isinstance(part, dict):
         yield part
@@ -310,7 +310,7 @@ def _exclude(definitions: Any) -> None:
             part["oneOf"] = part.pop("anyOf")
 
 
-def _name_choices(definitions: dict[str, Any]) -> None:
+def _name_choices(definitions: Json) -> None:
     """Name the choices that are too long to be stated wherever they may be made."""
     named = {
         name: {"description": description, **TypeAdapter(kind).json_schema(ref_template=f"{_SCHEMAS}{{model}}")}
@@ -327,9 +327,9 @@ def _name_choices(definitions: dict[str, Any]) -> None:
     definitions |= named
 
 
-def _msgpack_forms(definitions: dict[str, Any]) -> dict[str, Any]:
+def _msgpack_forms(definitions: Json) -> Json:
     """Copies of the schemas that hold tensor data, in which those are binary."""
-    forms: dict[str, Any] = {}
+    forms: Json = {}
     while True:
         made = {name: _in_msgpack(schema, forms) for name, schema in definitions.items()}
         changed = {f"{name}Msgpack": form for name, form in made.items() if form != definitions[name]}

@@ -1,13 +1,14 @@
 """Files that are read again when they change."""
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 SECONDS = 1.0
 """How often to look."""
 
-_Stamp: TypeAlias = tuple[tuple[int, int, int, int] | None, ...]
+_Stamp: TypeAlias = tuple[int, int, int, int] | None
 
 
 class Watched:
@@ -21,30 +22,30 @@ class Watched:
         """`files` were read a moment ago. `read` raises nothing."""
         self._files = files
         self._read = read
-        self._known = self._seen = self._stamp()
+        self._known = self._seen = self._stamps()
 
     def look(self) -> None:
         """To be called every SECONDS."""
-        stamp = self._stamp()
-        if stamp == self._known:
+        stamps = self._stamps()
+        if stamps == self._known:
             return
-        if stamp == self._seen:
+        if stamps == self._seen:
             self.read()
-        self._seen = stamp
+        self._seen = stamps
 
     def read(self) -> None:
         """Read them now, changed or not."""
-        self._known = self._stamp()  # before they are read: what is written meanwhile is another change
+        self._known = self._stamps()  # before they are read: what is written meanwhile is another change
         self._read()
 
-    def _stamp(self) -> _Stamp:
-        return tuple(map(_stamp, self._files))
+    def _stamps(self) -> list[_Stamp]:
+        return [*map(_stamp, self._files)]
 
 
-def _stamp(file: str) -> tuple[int, int, int, int] | None:
+def _stamp(file: str) -> _Stamp:
     """What differs when the file was written, or is another one: a secret is replaced by a link to a new folder."""
     try:
         found = os.stat(file)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if os.path.isfile(file) else None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None

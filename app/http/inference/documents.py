@@ -6,9 +6,10 @@ repository, system shared memory and CUDA shared memory.
 
 from typing import Annotated, Any, NotRequired, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
+from app.contract.members import Document
 from app.contract.scalars import Uint, Uint64
 from app.http.inference.tensors import DATATYPES
 from app.models.repository.config import VersionPolicy
@@ -36,11 +37,7 @@ def _or_none(value: object) -> object:
     return {} if value is None else value
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class InputParameters(_Document):
+class InputParameters(Document):
     """Where an input's elements are, if not in `data`: after the JSON, or in shared memory."""
 
     binary_data_size: Uint64 | None = Field(None, description="Bytes after the JSON, in the order of the inputs.")
@@ -49,7 +46,7 @@ class InputParameters(_Document):
     shared_memory_offset: Uint64 = Field(0, description="Where in the region they begin.")
 
 
-class InferInput(_Document):
+class InferInput(Document):
     """An input tensor, packed: the operator's descriptor, the graph or the file has the same name for it."""
 
     name: str = Field(description="The tensor's name in the operator's descriptor, or the graph's for it.")
@@ -59,7 +56,7 @@ class InferInput(_Document):
     data: Values = None
 
 
-class OutputParameters(_Document):
+class OutputParameters(Document):
     """Where an output's elements go: into `data`, after the JSON, or into shared memory."""
 
     binary_data: bool | None = Field(None, description="After the JSON instead of in it.")
@@ -68,14 +65,14 @@ class OutputParameters(_Document):
     shared_memory_offset: Uint64 = Field(0, description="Where in the region they begin.")
 
 
-class InferRequestedOutput(_Document):
+class InferRequestedOutput(Document):
     """An output that is wanted."""
 
     name: str = Field(description="The tensor's name in the operator's descriptor, or the graph's for it.")
     parameters: OutputParameters | None = Field(None, description="Where its elements go.")
 
 
-class InferRequest(_Document):
+class InferRequest(Document):
     """One execution of a model."""
 
     id: str | None = Field(None, max_length=1024, description="Told again in the answer.")
@@ -276,7 +273,7 @@ def config(model: ModelMetadata, policy: VersionPolicy, max_batch_size: int = 0,
     return told
 
 
-class RepositoryIndexRequest(_Document):
+class RepositoryIndexRequest(Document):
     """Which models are listed."""
 
     ready: bool = Field(False, description="Only those that are ready.")
@@ -291,13 +288,13 @@ class RepositoryModel(TypedDict):
     reason: str
 
 
-class RepositoryLoadParameters(_Document):
+class RepositoryLoadParameters(Document):
     """What clients say when they unload a model. Models here depend on none."""
 
     unload_dependents: bool = Field(False, description="Makes no difference: no model depends on another.")
 
 
-class RepositoryLoadRequest(_Document):
+class RepositoryLoadRequest(Document):
     """A model to be loaded or unloaded, as its file is."""
 
     parameters: RepositoryLoadParameters | None = Field(None, description="May be left out.")
@@ -351,7 +348,7 @@ class Statistics(TypedDict):
     model_stats: list[ModelStatistics]
 
 
-class SharedMemoryRegisterRequest(_Document):
+class SharedMemoryRegisterRequest(Document):
     """A POSIX shared memory object, or a part of it, to be used by a region's name."""
 
     key: str = Field(description="Name of the object, as for shm_open.")
@@ -368,13 +365,13 @@ class SharedMemoryRegion(TypedDict):
     byte_size: int
 
 
-class CudaIpcHandle(_Document):
+class CudaIpcHandle(Document):
     """A cudaIpcMemHandle_t."""
 
     b64: str = Field(description="Its 64 bytes in base64.")
 
 
-class CudaSharedMemoryRegisterRequest(_Document):
+class CudaSharedMemoryRegisterRequest(Document):
     """Memory of another process on a GPU, to be used by a region's name."""
 
     raw_handle: CudaIpcHandle = Field(description="What leads to the memory.")

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from app.codecs.codec import Body, Piece, Span
@@ -200,7 +201,7 @@ class InferenceReader:
         """Judge a request of which ids and arrays of numbers were cut out, with the regions that it names."""
         settings = self._service.settings
         with self._service.memory.open() as memory:
-            request = read_document(_JSON, structure, settings, memory, _infer_request)
+            request = read_document(_JSON, structure, settings, memory, partial(validate, InferRequest))
         for what, given, allowed in (
             ("model_name", request.model_name, name),
             ("model_version", request.model_version, model.version),
@@ -214,9 +215,7 @@ class InferenceReader:
                 raise refused((what,), f"A name stands twice among the {what}; give each tensor once.", len(tensors))
         for each in request.inputs:
             _check_datatype(each)
-        if not settings.shared_memory:
-            _check_no_shared_memory([*request.inputs, *(request.outputs or [])])
-        names = tuple(_regions_of([*request.inputs, *(request.outputs or [])]))
+        names = tuple(_regions_of([*request.inputs, *(request.outputs or [])], are_on=settings.shared_memory))
         regions = self._regions.found(names)
         gpu = gpu_of(regions.values())
         request = _on(gpu, request) if gpu else request
@@ -318,14 +317,16 @@ def _after_array(text: Buffer, start: int, search: Search, memory: MemoryShare) 
     return 0
 
 
-def _infer_request(document: object) -> InferRequest:
-    return validate(InferRequest, document)
-
-
-def _regions_of(tensors: Sequence[InferInput | InferRequestedOutput]) -> Iterator[str]:
-    """Names of the regions that these are in."""
+def _regions_of(tensors: Sequence[InferInput | InferRequestedOutput], *, are_on: bool) -> Iterator[str]:
+    """Names of the regions that these are in. Raises ContractError where one is, and regions are off."""
     for tensor in tensors:
         if tensor.parameters and tensor.parameters.shared_memory_region is not None:
+            if not are_on:
+                raise refused(
+                    (tensor.name, "shared_memory_region"),
+                    f"{tensor.name} is in shared memory, which is off here; use binary data, or have the service "
+                    "started with --shared-memory.",
+                )
             yield tensor.parameters.shared_memory_region
 
 
@@ -340,16 +341,6 @@ def _on(gpu: str, request: InferRequest) -> InferRequest:
             ["auto", gpu],
         )
     return request.model_copy(update={"parameters": request.parameters | {"device": gpu}})
-
-
-def _check_no_shared_memory(tensors: Sequence[InferInput | InferRequestedOutput]) -> None:
-    for tensor in tensors:
-        if tensor.parameters and tensor.parameters.shared_memory_region is not None:
-            raise refused(
-                (tensor.name, "shared_memory_region"),
-                f"{tensor.name} is in shared memory, which is off here; use binary data, or have the service started "
-                "with --shared-memory.",
-            )
 
 
 def _check_datatype(tensor: InferInput) -> None:

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.datastructures import QueryParams
 
 from app.codecs.codec import Body, Codec, Encoded
+from app.contract.members import Document
 from app.contract.validation import abbreviate
 from app.contract.violations import refused
 from app.engine.prepared import Outcome, Prepared
@@ -34,10 +35,8 @@ _AT_ONCE = 256
 Dispatched = Callable[[Prepared, Outcome], None]
 
 
-class ModelQuery(BaseModel):
+class ModelQuery(Document):
     """Which model to run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     model: str | None = Field(
         None, description="Of a zip, the model's path in it; may be left out if it has one .json file, or a model.json."

@@ -103,7 +103,7 @@ GRAPH_DISPATCHED = {
 """The same of a kept graph."""
 
 
-def dispatch() -> dict[str, Any]:
+def dispatch() -> Json:
     """Of POST /v1/dispatch."""
     examples = {operator.short_name(): {"value": example(operator)} for operator in OPERATORS.values()}
     examples["GRAPH"] = {"value": EXAMPLE | EXAMPLE_DATA}
@@ -117,7 +117,7 @@ def dispatch() -> dict[str, Any]:
     )
 
 
-def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
+def dxdispatch(asked: type[BaseModel]) -> Json:
     """Of POST /v1/dxdispatch, whose query is `asked`."""
     text = "A zip of a model and the files that it names; application/zip is taken as well."
     of_zip = BYTES | {"contentMediaType": "application/zip", "description": text}
@@ -128,7 +128,7 @@ def dxdispatch(asked: type[BaseModel]) -> dict[str, Any]:
     )
 
 
-def keep() -> dict[str, Any]:
+def keep() -> Json:
     """Of POST /v1/graphs."""
     body = {
         JSON: {"schema": union("AnyGraphKeepRequest", GraphKeepRequest, OnnxKeepRequest), "example": EXAMPLE},
@@ -149,7 +149,7 @@ def keep() -> dict[str, Any]:
     return made | {"status_code": 201}
 
 
-def graph_dispatch() -> dict[str, Any]:
+def graph_dispatch() -> Json:
     """Of POST /v1/graphs/{id}/dispatch."""
     in_msgpack = {MSGPACK: msgpack(GraphExecuteRequest, suffix="Msgpack")}
     body = json_of(GraphExecuteRequest, example=EXAMPLE_DATA) | in_msgpack
@@ -160,7 +160,7 @@ def graph_dispatch() -> dict[str, Any]:
     return _preferring(made)
 
 
-def files() -> dict[str, Any]:
+def files() -> Json:
     """Of POST /v1/operators/{Type}/dispatch."""
     parameters = [
         OPERATOR_NAME,
@@ -193,7 +193,7 @@ def _dispatched(answered: Json | None = None) -> Json:
     return json_of(DispatchResponse, **shown) | {MSGPACK: msgpack(DispatchResponse, suffix="Msgpack")}
 
 
-def _preferring(made: dict[str, Any]) -> dict[str, Any]:
+def _preferring(made: Json) -> Json:
     """`made`, an operation, with what Prefer may ask of it."""
     extra = made["openapi_extra"]
     extra["parameters"] = [*extra["parameters"], _PREFER]
@@ -201,7 +201,7 @@ def _preferring(made: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def graph_deletion() -> dict[str, Any]:
+def graph_deletion() -> Json:
     """Of DELETE /v1/graphs/{id}."""
     made = operation("dropGraph", "Drop a kept graph", {}, 401, 404, 412, parameters=[GRAPH_ID])
     responses = made["openapi_extra"]["responses"]
@@ -209,7 +209,7 @@ def graph_deletion() -> dict[str, Any]:
     return made | {"status_code": 204}
 
 
-def feature_support() -> dict[str, Any]:
+def feature_support() -> Json:
     """Of POST /v1/feature-support."""
     kinds = TensorDataTypeSupport, MaxSupportedFeatureLevel
     asked = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0", "5_0"]}
@@ -222,15 +222,13 @@ def feature_support() -> dict[str, Any]:
     )
 
 
-def graph_times() -> dict[str, Any]:
+def graph_times() -> Json:
     """Of POST /v1/graphs/{id}/times, which has no body."""
     parameters = [GRAPH_ID, *query(GraphTimesQuery)]
     statuses = (*API, 404, 413, 422, 503, 504)
     return operation("timeGraph", "Measure a kept graph", json_of(GraphTimes), *statuses, parameters=parameters)
 
 
-def answer(
-    operation_id: str, summary: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()
-) -> dict[str, Any]:
+def answer(operation_id: str, summary: str, kind: Any, *statuses: int, parameters: Sequence[Json] = ()) -> Json:
     """Of a GET that answers with `kind` in JSON."""
     return operation(operation_id, summary, json_of(kind), *API, *ON_CONDITION, *statuses, parameters=parameters)

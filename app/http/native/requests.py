@@ -22,6 +22,7 @@ from app.http.core.documents import TooHeavy, read_document
 from app.http.native.inputs import check_light, described, limit_numbers
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+from app.operators.operator import Role
 from app.steps import in_step
 
 _NOTHING = memoryview(b"")
@@ -162,19 +163,19 @@ class DispatchReader(Reader):
 
 def _each(request: DispatchRequest) -> list[Given]:
     """The data of each tensor, those of arrays one by one. Raises ContractError where a list is missing."""
-    arrays, found = request.operator.array_names(), []
+    operator = request.operator
+    arrays, found = operator.array_names(), []
     for name, value in request.inputs.items():
         path = ("inputs", name)
         if name not in arrays:
             if path_of(name) != (name,):
-                raise refused(
-                    path, f"inputs has no {abbreviate(name)}; the data of an array's tensors are a list.", field
-                )
+                message = f"inputs has no {abbreviate(name)}; the data of an array's tensors are a list."
+                raise refused(path, message, abbreviate(name), operator.tensor_names(Role.INPUT))
             found.append(Given(name, path, value))
         elif isinstance(value, list):
             found += [Given(element_name(name, place), (*path, place), each) for place, each in enumerate(value)]
         else:
-            raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")
+            raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", value, "a list")
     return found
 
 

@@ -116,8 +116,8 @@ class Server(uvicorn.Server):
     2. For `drain_seconds` everything is answered as before, so that load balancers notice. In the second half of them
        each connection ends with its next answer, so that clients that keep theirs go elsewhere.
     3. uvicorn's own shutdown follows: the listening sockets and idle connections are closed, but for those who have
-       just connected, running requests have
-       `Config.timeout_graceful_shutdown` seconds to finish, and the application's lifespan ends.
+       just connected, running requests have `Config.timeout_graceful_shutdown` seconds to finish, and the application's
+       lifespan ends.
 
     The same happens when `limit_max_requests` is reached or `should_exit` is set. A second `stop` drops what is still
     running and skips the rest; `force_exit` then tells.

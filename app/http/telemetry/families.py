@@ -44,17 +44,16 @@ class _Numbers(dict[Labels, Cells]):
 
 
 class Counter(Family):
-    """Counts."""
+    """Counts. The first number of each series is shown, which is the only one unless there are more for others."""
 
-    def __init__(self, slot: Slot, name: str, help_text: str, labels: Sequence[str]) -> None:
-        super().__init__(slot, name, help_text, labels, 1)
+    def __init__(self, slot: Slot, name: str, help_text: str, labels: Sequence[str], count: int = 1) -> None:
+        super().__init__(slot, name, help_text, labels, count)
 
     def metric(self, series: Series) -> Metric:
         """What is to be shown of `series`."""
         metric = CounterMetricFamily(self.name, self.help_text, labels=self.labels)
         for labels, numbers in series.items():
-            (total,) = together(numbers)
-            metric.add_metric(labels, total)
+            metric.add_metric(labels, together(numbers)[0])
         return metric
 
 

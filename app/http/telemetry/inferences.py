@@ -6,7 +6,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from app.engine import inference_counts
 from app.engine.inference_counts import NUMBERS, Counted, Took
-from app.http.telemetry.families import Family, Series, together
+from app.http.telemetry.families import Counter, Family, Series
 from app.http.telemetry.slots import Slot
 
 
@@ -34,7 +34,7 @@ class InferenceCounts(Family):
         return metric
 
 
-class BatchCounts(Family):
+class BatchCounts(Counter):
     """By model and rows, of models whose requests are run together: executions, and nanoseconds in all that inputs were
     put together, computed, and outputs taken apart."""
 
@@ -53,10 +53,3 @@ class BatchCounts(Family):
         numbers = self.numbers[operator, str(rows)]
         for place, number in enumerate((1, input_ns, infer_ns, output_ns)):
             numbers[place] += number
-
-    def metric(self, series: Series) -> Metric:
-        """What is to be shown of `series`."""
-        metric = CounterMetricFamily(self.name, self.help_text, labels=self.labels)
-        for labels, numbers in series.items():
-            metric.add_metric(labels, together(numbers)[0])
-        return metric

@@ -120,7 +120,7 @@ class Counts:
             self.compute_seconds.numbers[operator, device],
         )
 
-    def all(self) -> Iterable[Counter | Histogram | InferenceCounts | BatchCounts]:
+    def all(self) -> Iterable[Counter | Histogram | InferenceCounts]:
         return vars(self).values()
 
 

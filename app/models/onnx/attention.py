@@ -8,11 +8,11 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
-from app.models.onnx.mapping import Node, Unsupported, Value, maps
+from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined
 from app.models.onnx.rotary import binary
 from app.models.onnx.shapes import along, inserted
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 _OURS = "com.microsoft"
 

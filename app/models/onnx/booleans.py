@@ -6,9 +6,10 @@ Functions and casts mean other things of bool than of uint8, so that it is not t
 from collections.abc import Sequence
 from typing import Any
 
+from app.graphs.graph import Constant
 from app.models.onnx.builder import Builder
 from app.models.onnx.mapping import Value
-from app.models.onnx.tensors import Constant, View
+from app.models.onnx.tensors import View
 
 _BOOL = 9
 """onnx.TensorProto.BOOL"""

@@ -10,13 +10,13 @@ import numpy as np
 
 from app.models.onnx.booleans import mark
 from app.models.onnx.builder import Array, Builder
-from app.models.onnx.mapping import Unsupported, Value
+from app.models.onnx.mapping import Value
 from app.models.onnx.movement import joined
 from app.models.onnx.operands import require
 from app.models.onnx.protos import sizes_of
 from app.models.onnx.reading import attributes_of
 from app.models.onnx.sequences import Given, Listed
-from app.models.onnx.tensors import View
+from app.models.onnx.tensors import Unsupported, View
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from app.models.onnx.mapping import Node, Unsupported, maps
+from app.models.onnx.mapping import Node, maps
 from app.models.onnx.shapes import along, integers, limited
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.models.onnx.windows import given_pads, numbers, window_steps, windows_of
 
 _TO_CHANNELS_FIRST = (0, 3, 1, 2)

@@ -4,9 +4,9 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from app.models.onnx.mapping import Node, Unsupported, maps
+from app.models.onnx.mapping import Node, maps
 from app.models.onnx.shapes import inserted, removed
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 _FLOATS = ("FLOAT32", "FLOAT16")
 

@@ -7,11 +7,11 @@ import numpy as np
 from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Array
 from app.models.onnx.linear_algebra import matmul
-from app.models.onnx.mapping import Node, Unsupported, maps
+from app.models.onnx.mapping import Node, maps
 from app.models.onnx.movement import window
 from app.models.onnx.operands import FLOATS
 from app.models.onnx.shapes import axis_of, integers
-from app.models.onnx.tensors import View
+from app.models.onnx.tensors import Unsupported, View
 
 _MOST_WEIGHTS = 1 << 24
 """Elements of a matrix, which is made while the graph is built."""

@@ -11,11 +11,11 @@ from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.element_wise import binary, linear
 from app.models.onnx.linear_algebra import matmul
-from app.models.onnx.mapping import Node, Unsupported, maps
+from app.models.onnx.mapping import Node, maps
 from app.models.onnx.movement import padded, window
 from app.models.onnx.operands import FLOATS, number, operate
 from app.models.onnx.shapes import integers, limited
-from app.models.onnx.tensors import View
+from app.models.onnx.tensors import Unsupported, View
 
 _MOST_PLACES = 1 << 22
 """Whose coordinates are made while the graph is built."""

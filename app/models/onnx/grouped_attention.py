@@ -6,11 +6,11 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
-from app.models.onnx.mapping import Node, Unsupported, Value, maps
+from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import window
 from app.models.onnx.rotary import binary, rotated
 from app.models.onnx.shapes import inserted, integers
-from app.models.onnx.tensors import View
+from app.models.onnx.tensors import Unsupported, View
 
 _REFUSED = {"softcap": 0, "smooth_softmax": 0, "qk_output": 0, "kv_cache_bit_width": 0}
 """Attributes that have an effect with other numbers."""

@@ -19,7 +19,7 @@ from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.control import CONTROL, NOTHING, Held, Nothing, Scope
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
 from app.models.onnx.folding import SMALL, folded, is_foldable
-from app.models.onnx.mapping import MAPPINGS, Node, Unsupported, Value
+from app.models.onnx.mapping import MAPPINGS, Node, Value
 from app.models.onnx.protos import (
     body_of,
     label_of,
@@ -46,7 +46,7 @@ from app.models.onnx.reading import (
     to_dense,
 )
 from app.models.onnx.sequences import SEQUENCES, Given, Listed
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto

@@ -3,11 +3,11 @@
 import numpy as np
 
 from app.contract.constants import DataType
-from app.models.onnx.mapping import Node, Unsupported, Value, maps
+from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined, window
 from app.models.onnx.operands import number, operate
 from app.models.onnx.shapes import along, axis_of, inserted, integers, limited, nothing
-from app.models.onnx.tensors import View
+from app.models.onnx.tensors import Unsupported, View
 
 _INDICES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 

@@ -7,8 +7,6 @@ from app.contract.constants import DataType
 from app.models.onnx.builder import Array, Builder, data_type_of
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
-__all__ = ["MAPPINGS", "Mapping", "Node", "Unsupported", "Value", "maps"]
-
 Value = View | Array
 """A tensor of the graph, or one whose elements are known already (an initializer, or what was computed of such)."""
 

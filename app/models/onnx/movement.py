@@ -11,7 +11,7 @@ from app.contract.tensors import MAX_TENSORS
 from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Builder
 from app.models.onnx.casts import BOOL, TYPES
-from app.models.onnx.mapping import Node, Unsupported, Value, maps
+from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.shapes import (
     axes_of,
     axis_of,
@@ -22,7 +22,7 @@ from app.models.onnx.shapes import (
     of_type,
     raw,
 )
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 _PADDING_MODES = {"constant": "CONSTANT", "reflect": "REFLECTION", "edge": "EDGE", "wrap": "WRAP"}
 _DEPTH_ORDERS = {"DCR": "DEPTH_COLUMN_ROW", "CRD": "COLUMN_ROW_DEPTH"}

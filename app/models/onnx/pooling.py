@@ -7,11 +7,11 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.models.onnx.element_wise import binary
-from app.models.onnx.mapping import Node, Unsupported, Value, maps
+from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import padded
 from app.models.onnx.operands import number
 from app.models.onnx.shapes import inserted, integers, of_type
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.models.onnx.windows import Windows, given_pads, window_steps, windows_of
 
 
@@ -47,7 +47,7 @@ def max_pool(node: Node) -> list[Value | None]:
     if not (wants_indices or windows.is_dilated):
         return [_pooled(node, "MAX_POOLING", x, windows, {}), None]
     sizes = (*x.sizes[:2], *windows.outputs)
-    taken, windows = _spatial(node, x, windows)
+    taken, windows = _spatial(x, windows)
     raised = (*x.sizes[:2], *windows.outputs)
     outputs: dict[str, Any] = {"OutputTensor": (x.data_type, raised)}
     if wants_indices:
@@ -217,7 +217,7 @@ def _windows(node: Node) -> tuple[View, Windows]:
     return node.view(0), windows_of(node, sizes[2:], [int(each) for each in window])
 
 
-def _spatial(node: Node, x: View, windows: Windows) -> tuple[View, Windows]:
+def _spatial(x: View, windows: Windows) -> tuple[View, Windows]:
     """With 2 spatial dimensions at least, which DirectML's poolings have."""
     missing = max(4 - len(x.sizes), 0)
     return inserted(x, 2, missing), windows.with_spatial(2)
@@ -234,7 +234,7 @@ def _attributes(windows: Windows) -> dict[str, Any]:
 
 def _pooled(node: Node, operator: str, x: View, windows: Windows, attributes: dict[str, Any]) -> View:
     sizes = (*x.sizes[:2], *windows.outputs)
-    taken, windows = _spatial(node, x, windows)
+    taken, windows = _spatial(x, windows)
     made = node.build.operator(
         operator,
         {"InputTensor": taken},

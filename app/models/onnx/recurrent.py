@@ -3,9 +3,9 @@
 from typing import Any
 
 from app.contract.constants import DataType
-from app.models.onnx.mapping import Node, Unsupported, Value, maps
+from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.shapes import of_type
-from app.models.onnx.tensors import View
+from app.models.onnx.tensors import Unsupported, View
 
 _DIRECTIONS = {"forward": "FORWARD", "reverse": "BACKWARD", "bidirectional": "BIDIRECTIONAL"}
 

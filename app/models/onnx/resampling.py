@@ -8,11 +8,11 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Array
-from app.models.onnx.mapping import Node, Unsupported, maps
+from app.models.onnx.mapping import Node, maps
 from app.models.onnx.movement import padded
 from app.models.onnx.operands import FLOATS
 from app.models.onnx.shapes import axes_of, integers
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 _ROUNDINGS = {
     "round_prefer_floor": ("INCREASING", 0.5),

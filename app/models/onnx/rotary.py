@@ -3,10 +3,10 @@
 import numpy as np
 
 from app.contract.constants import DataType
-from app.models.onnx.mapping import Node, Unsupported, maps
+from app.models.onnx.mapping import Node, maps
 from app.models.onnx.movement import joined, window
 from app.models.onnx.shapes import inserted, of_type
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 
 def binary(node: Node, operator: str, a: View, b: View) -> View:

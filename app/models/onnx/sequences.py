@@ -10,10 +10,10 @@ from typing import TypeAlias
 import numpy as np
 
 from app.models.onnx.booleans import mark
-from app.models.onnx.mapping import Node, Unsupported, Value
+from app.models.onnx.mapping import Node, Value
 from app.models.onnx.movement import concat, window
 from app.models.onnx.shapes import axis_of, inserted, integers
-from app.models.onnx.tensors import View
+from app.models.onnx.tensors import Unsupported, View
 
 _MOST_PARTS = 1 << 12
 """Of one tensor that is split: each takes a node."""

@@ -7,8 +7,8 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Array
-from app.models.onnx.mapping import Node, Unsupported
-from app.models.onnx.tensors import Sizes, View
+from app.models.onnx.mapping import Node
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 MOST_DIMENSIONS = 8
 

@@ -6,9 +6,7 @@ from math import prod
 from typing import Any
 
 from app.contract.constants import DataType
-from app.graphs.graph import Constant, GraphInput, NodeOutput, Source
-
-__all__ = ["Constant", "GraphInput", "NodeOutput", "Sizes", "Unsupported", "View", "packed_strides"]
+from app.graphs.graph import Source
 
 Sizes = tuple[int, ...]
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.models.onnx.mapping import Node, Unsupported
-from app.models.onnx.tensors import Sizes
+from app.models.onnx.mapping import Node
+from app.models.onnx.tensors import Sizes, Unsupported
 
 
 @dataclass(frozen=True, slots=True)

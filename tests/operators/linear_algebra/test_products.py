@@ -241,6 +241,19 @@ def test_refusals(members: dict[str, Any], pointer: str, allowed: object) -> Non
     assert "InputTensor" not in refusal.message  # which GEMM has none of, nor a fused activation
 
 
+def test_what_is_no_product_is_told_once() -> None:
+    """Nothing can be said of what is added to it, and of its activation."""
+    softmax = {"FusedActivation": {"Type": "ACTIVATION_SOFTMAX"}}
+    document = PLAIN | {"Type": "DML_OPERATOR_GEMM"} | SIZES | {"CTensor": desc(2, 1, 9, 9)} | softmax
+    assert [each.pointer for each in refusals(document | {"BTensor": desc(2, 1, 7, 5)})] == ["/BTensor/Sizes"]
+
+
+def test_as_many_multiplications_as_terms() -> None:
+    assert compiled(PLAIN | SIZES).multiplications == (2 * 1 * 3 * 5) * 4
+    turned = {"TransA": "TRANSPOSE", "ATensor": desc(2, 1, 4, 3)}
+    assert compiled(PLAIN | SIZES | turned).multiplications == (2 * 1 * 3 * 5) * 4
+
+
 @pytest.mark.parametrize(
     ("fused", "since"),
     [

@@ -1,5 +1,6 @@
 """Quantized operators against NumPy's integers and float64, written from the documented formulas; refusals."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from app.contract.constants import DataType
 from app.memory.arrays import Array, apart, together
+from app.operators.quantization.elements import Quantize
 from tests.contract.refusals import check_wording
 from tests.operators.arrays import desc_of, laid_out
 from tests.operators.calls import DEVICE, compiled, run
@@ -528,3 +530,21 @@ def test_the_tensor_that_has_another_number_of_rows_columns_or_channels_is_told(
     check_wording(refusal)
     assert refusal.pointer == f"/{name}/Sizes"
     assert refusal.message.endswith(f"one for {of}.")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "made_as"),
+    [(lambda made: made[..., :1], r"uint8 \(1, 1\)"), (lambda made: made.astype(np.int32), r"int32 \(1, 2\)")],
+    ids=["sizes", "type"],
+)
+def test_a_call_makes_what_its_outputs_are(wrong: Callable[[Array], Array], made_as: str) -> None:
+    """Or the operator is wrong: nothing is answered that was not asked for."""
+
+    class Wrong(Quantize):
+        def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+            return {name: wrong(made) for name, made in super().call(xp, inputs).items()}
+
+    scale, zero = np.ones((1, 1), np.float32), np.zeros((1, 1), np.uint8)
+    x, quantize = np.ones((1, 2), np.float32), {"Type": "QUANTIZE", "QuantizationType": "SCALE_ZERO_POINT"}
+    with pytest.raises(TypeError, match=rf"OutputTensor is uint8 \[1, 2\], and was made as {made_as}"):
+        run(quantize, judge=Wrong, InputTensor=x, QuantizationTensors=[scale, zero])

@@ -20,7 +20,7 @@ from app.devices.cpu.llvm.lanes import LANES, lanes
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, ROWS_FOR_HALF
 from app.devices.cpu.llvm.math.shares import in_shares
-from app.devices.cpu.llvm.nests import Access
+from app.devices.cpu.llvm.nest import Access
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of
 from app.devices.cpu.llvm.vectors import WIDE

@@ -26,8 +26,6 @@ from app.devices.cpu.llvm.types import bytes_of, literal
 from app.formula.stages import POSITION, SUMS, FormulaStage
 from app.formula.values import FLOAT64
 
-__all__ = ["GUESSED", "NOWHERE", "OUTPUT", "PAIRED", "PIECE", "Access", "elements", "is_count", "rows", "together"]
-
 WHOLE = 1 << 7
 """Elements of which long formulas are computed a multiple: as many as LLVM takes at a time, at most."""
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.threads import BLOCK_ELEMENTS
-from app.formula.expansions import EXPANSIONS, Ask
+from app.formula.arrays import expanded
+from app.formula.expansions import Ask
 from app.formula.uniform import Evaluate, Numbers, evaluator, is_uniform, typed
 from app.formula.values import BOOL, Input, Operation, Value
 from app.memory.arrays import Array, ignoring_float_errors, numpy_type
@@ -166,22 +167,14 @@ def lower(ask: Ask, expression: Value, inputs: Sequence[str], stored: DataType) 
 
 
 def expand(ask: Ask, node: Value, done: dict[Value, Value]) -> Value:
-    """`node` made of what NumPy has: EXPANSIONS applied, but to scalars. A node used twice stays one node."""
-    if node not in done:
-        result = node
-        if not is_uniform(node):
-            operands = tuple(expand(ask, operand, done) for operand in node.operands())
-            result = node.with_operands(operands)
-            if isinstance(result, Operation) and result.name in EXPANSIONS:
-                result = expand(ask, EXPANSIONS[result.name](ask, *operands), done)
-            elif isinstance(result, Operation) and result.name == "maximum":
-                result = _clipped(ask, result)
-        done[node] = done[result] = result
-    return done[node]
+    """`node` made of what NumPy has. A node that is used twice stays one, in all that is expanded with this `done`."""
+    return expanded(ask, node, done, _clipped)
 
 
 def _clipped(ask: Ask, node: Operation) -> Operation:
     """A minimum and a maximum with scalars in one pass, where the order of the two makes no difference."""
+    if node.name != "maximum":
+        return node
     for inner, least in (node.arguments, node.arguments[::-1]):
         match inner:
             case Operation(name="minimum", arguments=(x, most)) if is_uniform(most) and is_uniform(least):
