@@ -3,11 +3,12 @@
 import numpy as np
 
 from app.contract.constants import DataType
+from app.models.onnx.builder import Array
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.movement import joined, window
 from app.models.onnx.operands import number, operate
 from app.models.onnx.shapes import along, axis_of, inserted, integers, limited, nothing
-from app.models.onnx.tensors import View
+from app.models.onnx.tensors import Sizes, View
 
 _INDICES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 
@@ -67,8 +68,12 @@ def gather_elements(node: Node) -> View:
 
 @maps("GatherND")
 def gather_nd(node: Node) -> View:
-    x, indices = node.view(0), indices_of(node, 1)
-    batches, length = int(node.attribute("batch_dims", 0)), indices.sizes[-1]
+    x, indices, batches = node.view(0), indices_of(node, 1), int(node.attribute("batch_dims", 0))
+    known = node.inputs[1]
+    while isinstance(known, np.ndarray) and _leads_to_own_place(known, x.sizes, batches):
+        known, batches = known[..., 1:], batches + 1
+        indices = node.build.constant(known)
+    length = indices.sizes[-1]
     sizes = (*indices.sizes[:-1], *x.sizes[batches + length :])
     made = node.build.operator(
         "GATHER_ND1",
@@ -158,6 +163,14 @@ def one_hot(node: Node) -> View:
         rank=rank,
     )
     return made["OutputTensor"]
+
+
+def _leads_to_own_place(indices: Array, sizes: Sizes, axis: int) -> bool:
+    """Whether the first coordinate of all tuples is their own along `axis`, so that this is a batch."""
+    if indices.shape[-1] < 2 or axis + 1 >= min(indices.ndim, len(sizes)) or indices.shape[axis] != sizes[axis]:
+        return False
+    own = np.arange(sizes[axis]).reshape([-1 if n == axis else 1 for n in range(indices.ndim - 1)])
+    return bool((indices[..., 0] == own).all())
 
 
 def _own_axis(node: Node, x: View, indices: View) -> int:

@@ -13,7 +13,9 @@ from app.devices.device import Cancelled
 from app.engine.graphs import CompiledGraph, GraphRequest
 from app.engine.prepared import Prepared
 from app.engine.service import Service
+from app.graphs.batches import are_apart
 from app.graphs.descriptor import GraphDesc
+from app.graphs.judgement import resolve
 from app.memory.accounts import MemoryShare
 from app.memory.addresses import address_of
 from app.models.onnx.builder import Array
@@ -25,6 +27,7 @@ from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_
 from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.batching import Batching, batching_of
 from app.models.repository.config import VersionPolicy, apply_config, parse, policy_of, text_in
+from app.models.repository.rows import row_bytes
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
@@ -144,6 +147,14 @@ class SizedModel:
         self.of_batches: dict[str, Prepared | None] = {}
         """By a device's name: what executes batches of these sizes, or None if it was found to mix their rows."""
         self._memory = memory
+
+    def rows_are_apart(self, service: Service) -> bool:
+        """Whether a row of its outputs depends on the same row of its inputs alone. It is for a worker."""
+        request = request_of(self.imported)
+        most = service.settings.max_graph_nodes
+        graph = resolve(request.desc, request.level, request.constants, service.structures, most)
+        items = {name: 8 * row_bytes(tensor) for name, tensor in self.imported.inputs.items()}
+        return are_apart(graph, self.sizes[0][0], items, self.outputs)
 
     def close(self) -> None:
         self._memory.close()
