@@ -179,6 +179,18 @@ APART = {
     "chosen by tuples": rows(
         "(float[b,8] x, int64[b,2,1] k) => (float[b,2] y) { y = GatherND<batch_dims=1>(x, k) }",
     ),
+    "chosen by tuples of places and the row's own number": rows(
+        "(float[b,8] x) => (float[b,3] y) { n = Shape<end=1>(x) n0 = Squeeze(n) r = Range(zero, n0, one) "
+        "u = Unsqueeze(r, a) z = Mul(k, nothing) own = Add(u, z) kk = Add(z2, k) s = Shape(own) e = Expand(kk, s) "
+        "o3 = Unsqueeze(own, b2) e3 = Unsqueeze(e, b2) t = Concat<axis=2>(o3, e3) y = GatherND(x, t) }",
+        zero=np.array(0),
+        one=np.array(1),
+        a=i(1),
+        b2=i(2),
+        k=i(0, 5, 2),
+        nothing=i(0),
+        z2=i(0),
+    ),
     "scattered in a row": rows(
         "(float[b,8] x, int64[b,2] k, float[b,2] u) => (float[b,8] y) { y = ScatterElements<axis=1>(x, k, u) }",
     ),
@@ -381,6 +393,23 @@ MIXED = {
     "mean of the batch": rows(
         "(float[b,8] x) => (float[b,8] y) { m = ReduceMean<axes=[0]>(x) y = Sub(x, m) }",
     ),
+    "number of rows": rows(
+        "(float[b,8] x) => (float[b,8] y) { s = Shape(x) n = Gather(s, z) c = Cast<to=1>(n) y = Div(x, c) }",
+        z=np.array(0),
+    ),
+    "number of rows as a place": rows(
+        "(float[b,8] x) => (float[b,1] y) { s = Shape<end=1>(x) m = Sub(s, one) y = Slice(x, m, s, one) }",
+        one=i(1),
+    ),
+    "as many elements as rows": rows(
+        "(float[b,8] x) => (float[b,1] y) { s = Shape<end=1>(x) p = Slice(x, z, s, one) y = ReduceSum(p, one) }",
+        one=i(1),
+        z=i(0),
+    ),
+    "number of rows by a sum": rows(
+        "(float[b,8] x) => (float[b,8] y) { s = Shape<end=1>(x) o = ConstantOfShape<value=float[1]{1}>(s) "
+        "n = ReduceSum<keepdims=0>(o) y = Mul(x, n) }",
+    ),
     "computed condition": rows(
         "(float[b,8] x) => (float[b,8] y) { s = ReduceSum<keepdims=0>(x) c = Equal(s, k) y = "
         "If<then_branch = a () => (float[b,8] u) { u = Neg(x) },else_branch = b () => (float[b,8] v) "
@@ -416,7 +445,7 @@ def are_apart(made: ModelProto) -> bool:
         loaded = LoadedModel("m", "1", made, signature(made), {}, memory)
         sized = loaded.compile(tuple(sizes_of(made).values()), service(), never)
         try:
-            return sized.rows_are_apart(service())
+            return sized.rows_are_apart(service(), never)
         finally:
             sized.close()
 

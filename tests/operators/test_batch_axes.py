@@ -30,7 +30,7 @@ NEVER = {
 """Operators of which no axis is told; of gradients that are calls nobody asks."""
 
 
-def of(kind: str, members: Mapping[str, Any] | None = None, /, **sizes: list[int]) -> Document:
+def of(kind: str, members: Document | None = None, /, **sizes: list[int]) -> Document:
     """The example with other sizes."""
     made = example_descriptor(OPERATORS[PREFIX + kind])
     for name, each in sizes.items():

@@ -237,7 +237,7 @@ class _Queue:
         try:
             sized = await self._repository.compiled(model, sizes)
             with self._service.memory.open() as memory:
-                made = await self._service.run(lambda _: self._prepared(sized, device), memory)
+                made = await self._service.run(lambda ticket: self._prepared(ticket, sized, device), memory)
             sized.of_batches[device] = made
             if made is None:
                 log.warning(
@@ -252,14 +252,14 @@ class _Queue:
             log.exception("A batch of model %s cannot be compiled", model.called)
             self._not_before[rows] = float("inf")
 
-    def _prepared(self, sized: SizedModel, device: str) -> Prepared | None:
+    def _prepared(self, ticket: Ticket[None], sized: SizedModel, device: str) -> Prepared | None:
         """By a worker: what executes batches of these sizes, unless they would be mixed."""
         rows = sized.sizes[0][0]
         prepared = sized.prepared.get(device) or self._service.prepare_graph(sized.graph, device)
         for name, tensor in sized.outputs.items():
             if tensor.sizes[:1] != (rows,) or prepared.output_bytes[name] != rows * row_bytes(tensor):
                 return None
-        return prepared if sized.rows_are_apart(self._service) else None
+        return prepared if sized.rows_are_apart(self._service, ticket.cancelled) else None
 
 
 def _fits(member: _Member, sized: SizedModel, prepared: Prepared) -> bool:
