@@ -67,6 +67,28 @@ def test_movement(node: OneNode) -> None:
     node.compare()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("reduction", ["add", "mul", "min", "max"])
+def test_updates_that_meet(reduction: str, dtype: str) -> None:
+    x, updates = (X * 5).astype(dtype), (5 * floats(2, 7, 5)).astype(dtype)
+    how = {"opset": 18, "reduction": reduction}
+    part = RANDOM.integers(-4, 4, (2, 7, 3))
+    OneNode("ScatterElements", [x, part, updates[..., :3]], axis=1, **how).compare()
+    OneNode("ScatterElements", [x, RANDOM.integers(0, 5, x.shape), x + 1], [1], axis=-1, **how).compare()
+    OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (2, 7, 2)), updates], **how).compare()
+    OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (7, 3)), updates[0, :, 0]], **how).compare()
+    OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (5, 1)), np.stack([x[0]] * 5)], [1], **how).compare()
+
+
+def test_updates_that_are_no_numbers_stay_where_they_are() -> None:
+    x, updates = floats(4), np.array([np.inf, np.nan, -np.inf], np.float32)
+    for reduction in ("add", "mul", "min", "max"):
+        node = OneNode("ScatterElements", [x, integers(2, 0, 2), updates], opset=18, reduction=reduction)
+        (made,) = node.made([x])
+        np.testing.assert_array_equal(made[[1, 3]], x[[1, 3]])
+        assert np.isnan(made[0])
+
+
 @pytest.mark.parametrize("count", [128, 129, 300])
 def test_more_parts_than_an_operator_has(count: int) -> None:
     x = floats(2, count + 3)
@@ -103,8 +125,8 @@ def test_einsum(equation: str, sizes: list[tuple[int, ...]], dtype: str) -> None
         (OneNode("Tile", [X, integers(1)], [1]), "not one for each of 3 dimensions"),
         (OneNode("Split", [X, integers(1, 1)], [1], outputs=2, axis=1), "do not make up the 4 elements"),
         (OneNode("Split", [X], outputs=2, opset=18, axis=1, num_outputs=2**60), "it has 2 outputs"),
-        (OneNode("ScatterND", [X, integers(0).reshape(1, 1), floats(1, 4, 5)], reduction="add"), "reduction is add"),
-        (OneNode("ScatterElements", [X, LONG, X], reduction="mul"), "reduction is mul"),
+        (OneNode("ScatterND", [X, integers(0).reshape(1, 1), floats(1, 4, 5)], reduction="sub"), "reduction is sub"),
+        (OneNode("ScatterElements", [X, LONG[:, :2], X], opset=18, reduction="mul"), "its updates have sizes"),
         (OneNode("GatherElements", [X, np.zeros((4, 1, 1), np.int64)], axis=1), "do not fit"),
         (OneNode("Einsum", [X, X], equation="ijk->i"), "1 operands, not 2"),
         (OneNode("Einsum", [X], equation="ijk->z"), "labels that no operand has"),

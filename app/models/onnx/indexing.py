@@ -1,5 +1,7 @@
 """What indices lead to: gathered, scattered, and ones among zeros."""
 
+from math import prod
+
 import numpy as np
 
 from app.contract.constants import DataType
@@ -7,6 +9,7 @@ from app.models.onnx.builder import Array
 from app.models.onnx.mapping import Node, Unsupported, Value, maps
 from app.models.onnx.movement import joined, window
 from app.models.onnx.operands import number, operate
+from app.models.onnx.scatter_reductions import one_place, reduction_of, updated
 from app.models.onnx.shapes import along, axis_of, inserted, integers, limited, nothing
 from app.models.onnx.tensors import Sizes, View
 
@@ -93,12 +96,14 @@ def gather_nd(node: Node) -> View:
 def scatter_elements(node: Node) -> View:
     """Of a part, where indices are fewer than elements; it is joined with the rest dimension by dimension."""
     x, indices, updates = node.view(0), indices_of(node, 1), node.view(2)
-    _without_reduction(node)
-    axis = _own_axis(node, x, indices)
+    axis, reduction = _own_axis(node, x, indices), reduction_of(node)
     part = _met(node, x, indices, axis)
-    inputs = {"InputTensor": part, "IndicesTensor": indices, "UpdatesTensor": updates}
-    outputs = {"OutputTensor": (x.data_type, part.sizes)}
-    made = node.build.operator("SCATTER", inputs, {"Axis": axis}, outputs)["OutputTensor"]
+    if reduction:
+        made = updated(node, part, indices, updates, axis, reduction)
+    else:
+        inputs = {"InputTensor": part, "IndicesTensor": indices, "UpdatesTensor": updates}
+        outputs = {"OutputTensor": (x.data_type, part.sizes)}
+        made = node.build.operator("SCATTER", inputs, {"Axis": axis}, outputs)["OutputTensor"]
     for k, (size, whole) in enumerate(zip(part.sizes, x.sizes, strict=True)):
         if size < whole:
             ranges = [*map(range, x.sizes[:k]), range(size, whole), *map(range, part.sizes[k + 1 :])]
@@ -111,7 +116,12 @@ def scatter_elements(node: Node) -> View:
 @maps("ScatterND")
 def scatter_nd(node: Node) -> View:
     x, indices, updates = node.view(0), indices_of(node, 1), node.view(2)
-    _without_reduction(node)
+    reduction = reduction_of(node)
+    if reduction:
+        taken, width = x.sizes[: indices.sizes[-1]], prod(x.sizes[indices.sizes[-1] :])
+        rows = (node.reshaped(x, (prod(taken), width)), node.reshaped(updates, (updates.elements // width, width)))
+        places = inserted(one_place(node, indices, taken), 1).broadcast(rows[1].sizes)
+        return node.reshaped(updated(node, rows[0], places, rows[1], 0, reduction), x.sizes)
     made = node.build.operator(
         "SCATTER_ND",
         {"InputTensor": x, "IndicesTensor": indices, "UpdatesTensor": updates},
@@ -189,9 +199,3 @@ def _met(node: Node, x: View, indices: View, axis: int) -> View:
     part = window(node, x, ranges)
     assert isinstance(part, View), "tensors have elements"
     return part
-
-
-def _without_reduction(node: Node) -> None:
-    reduction = node.attribute("reduction", "none")
-    if reduction != "none":
-        raise Unsupported(f"its reduction is {reduction}")
