@@ -96,7 +96,7 @@ class _Pair:
 
     def _made(self, node: Node, its: Node, name: str) -> _Held:
         compiled, other = node.compiled, its.compiled
-        if type(compiled.operator) is not type(other.operator) or compiled.inputs.keys() != other.inputs.keys():
+        if compiled.program is not other.program:  # which there is one of, for the same operator and tensors
             return _MIXED
         inputs = {each: (compiled.inputs[each], other.inputs[each]) for each in compiled.inputs}
         held = {each: self._held_by(node.sources[each], its.sources[each]) for each in inputs}

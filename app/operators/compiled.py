@@ -94,7 +94,7 @@ class CompiledOperator(Dispatchable):
         made = self.program.maps.get(name)
         if made:
             sizes = {each: desc.Sizes for each, desc in self.inputs.items()}
-            return batch_axes(made, self.numbers, self.outputs[name].Sizes, sizes)
+            return batch_axes(made, self.numbers, name, self.outputs[name].Sizes, sizes)
         return {
             axes[name]: {each: {axes[each]: True} if each in axes else {} for each in self.inputs}
             for axes in self.operator.batch_axes()

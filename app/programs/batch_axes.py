@@ -6,10 +6,10 @@ An axis like that may be that of a batch: its items are made apart from one anot
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from app.formula.coordinates import Coordinate, Element
+from app.formula.coordinates import Coordinate, Element, size_name
 from app.formula.ranges import Ranges
 from app.formula.uniform import Numbers, evaluator, uniform_parts
-from app.formula.values import BOOL, INT64, Input, Number, Operation, Value, is_float, parts
+from app.formula.values import BOOL, INT64, Input, Number, Operation, Parameter, Value, is_float, parts
 from app.programs.program import Map
 
 Reads: TypeAlias = Mapping[str, Mapping[int, bool]]
@@ -18,16 +18,30 @@ always is. An input with none of them is read as a whole."""
 
 
 def batch_axes(
-    made: Map, numbers: Numbers, sizes: Sequence[int], inputs: Mapping[str, Sequence[int]]
+    made: Map, numbers: Numbers, name: str, sizes: Sequence[int], inputs: Mapping[str, Sequence[int]]
 ) -> Mapping[int, Reads]:
-    """Those of an output of these `sizes`, with what is read of `inputs`, of which it gives the sizes."""
-    if not made.by_coordinates:
+    """Those of the output `name`, which has these `sizes`, with what is read of `inputs`, of which it gives the sizes.
+
+    How many places there are has no effect: nothing is computed of an axis' size.
+    """
+    if made.by_coordinates:
+        found = _Reader(made.expression, numbers, sizes)
+        found.read()
+        used = found.numbers
+        axes = {axis: found.along(axis, inputs) for axis in range(len(sizes)) if axis not in found.loose}
+    else:
         read = {each.name for each in parts(made.expression) if isinstance(each, Input)}
-        axes = [axis for axis in range(len(sizes)) if axis not in made.axes]
-        return {axis: {name: {axis: True} for name in read} for axis in axes}
-    found = _Reader(made.expression, numbers, sizes)
-    found.read()
-    return {axis: found.along(axis, inputs) for axis in range(len(sizes)) if axis not in found.loose}
+        used = _parameters(made.expression)
+        axes = {axis: {name: {axis: True} for name in read} for axis in range(len(sizes)) if axis not in made.axes}
+    return {
+        axis: reads
+        for axis, reads in axes.items()
+        if used.isdisjoint([size_name(name, axis), *(size_name(each, own) for each, of in reads.items() for own in of)])
+    }
+
+
+def _parameters(node: Value) -> set[str]:
+    return {each.name for each in parts(node) if isinstance(each, Parameter)}
 
 
 class _Line(NamedTuple):
@@ -55,6 +69,8 @@ class _Reader:
     def __init__(self, root: Value, numbers: Numbers, sizes: Sequence[int]) -> None:
         self.loose: set[int] = set()
         """Axes whose coordinates have an effect by more than where inputs are read at it."""
+        self.numbers: set[str] = set()
+        """The names of those that something is computed of."""
         self._root = root
         self._numbers = numbers
         self._sizes = sizes
@@ -86,14 +102,19 @@ class _Reader:
 
     def _needed(self, node: Value) -> Iterator[Value]:
         """What `node` is made of, but for what has no effect here or has been looked at."""
-        if node in self._uniform or (node.type == BOOL and self._truth(node) is not None):
+        if node in self._uniform:
+            self.numbers |= _parameters(node)
+            return
+        if node.type == BOOL and self._truth(node) is not None:
             return
         chosen = self._chosen(node)
         line = None if chosen else self._line(node)
         if chosen:
             yield chosen
+            yield from (each for each in node.operands() if each in self._uniform and each.type == BOOL)
         elif line:
             self.loose.update(line.steps)
+            self.numbers |= _parameters(node)
         elif isinstance(node, Element):
             lines = [self._line(each) for each in node.at]
             self._at.setdefault(node.name, set()).add(tuple([line and line.coordinate for line in lines]))

@@ -1,5 +1,7 @@
 """Elements moved, gathered and scattered, beside onnxruntime and NumPy."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -71,10 +73,10 @@ def test_movement(node: OneNode) -> None:
 @pytest.mark.parametrize("reduction", ["add", "mul", "min", "max"])
 def test_updates_that_meet(reduction: str, dtype: str) -> None:
     x, updates = (X * 5).astype(dtype), (5 * floats(2, 7, 5)).astype(dtype)
-    how = {"opset": 18, "reduction": reduction}
+    how: dict[str, Any] = {"opset": 18, "reduction": reduction}
     part = RANDOM.integers(-4, 4, (2, 7, 3))
     OneNode("ScatterElements", [x, part, updates[..., :3]], axis=1, **how).compare()
-    OneNode("ScatterElements", [x, RANDOM.integers(0, 5, x.shape), x + 1], [1], axis=-1, **how).compare()
+    OneNode("ScatterElements", [x, RANDOM.integers(0, 5, (3, 4, 5)), x + 1], [1], axis=-1, **how).compare()
     OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (2, 7, 2)), updates], **how).compare()
     OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (7, 3)), updates[0, :, 0]], **how).compare()
     OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (5, 1)), np.stack([x[0]] * 5)], [1], **how).compare()

@@ -163,7 +163,13 @@ def test_grouped_attention(
     given: list[Any] = [np.concatenate(parts, 2), None, None] if is_packed else [*parts]
     total = np.array(max(lengths) + 1, np.int32)
     given += [*before, np.array(lengths, np.int32), total, floats(9, 8), floats(9, 8)]
-    attributes = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": window, "softcap": cap}
+    attributes: dict[str, Any] = {
+        "num_heads": 4,
+        "kv_num_heads": 2,
+        "do_rotary": 1,
+        "local_window_size": window,
+        "softcap": cap,
+    }
     OneNode("GroupQueryAttention", given, [6], outputs=3, domain=OURS, **attributes).compare(1e-4)
 
 

@@ -144,7 +144,7 @@ def test_nearest_elements_of_types_that_are_not_resampled(dtype: str, transforma
             )[0]
             for each in (np.arange(X.size).astype(name).reshape(X.shape) for name in (dtype, "float32"))
         ]
-        np.testing.assert_array_equal(*made)
+        np.testing.assert_array_equal(made[0], made[1])
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
 
 from app.contract.violations import ContractError
 from app.engine.capabilities import example_descriptor
+from app.formula.coordinates import Operand, coordinates
+from app.formula.values import FLOAT32, INT64, Value, cast, remainder_of_floor, saturate, where
 from app.memory.arrays import Array, numpy_type
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator
-from app.operators.operator import PREFIX
+from app.operators.operator import PREFIX, InputTensorDesc, OutputTensorDesc
+from app.operators.parameters import STRUCTURAL, TensorParameters
 from app.programs.batch_axes import Reads
-from tests.operators import arrays
+from tests.operators import arrays, coordinate_operators
 from tests.operators.calls import DEVICE
 from tests.operators.descriptors import compiled
 
@@ -186,3 +189,53 @@ def check(operator: CompiledOperator, name: str, axis: int, reads: Reads) -> boo
 
 def run(operator: CompiledOperator, data: Mapping[str, Array], name: str) -> Array:
     return arrays.run(DEVICE, operator, data)[name]
+
+
+class Counted(coordinate_operators.Unjudged):
+    """Elements of a formula that counts along the first axis, or asks how many there are."""
+
+    Type: Literal["DML_OPERATOR_TEST_COUNTED"] = "DML_OPERATOR_TEST_COUNTED"
+    InputTensor: InputTensorDesc
+    OutputTensor: OutputTensorDesc = None
+    Form: Annotated[str, STRUCTURAL]
+
+    def formula(self, p: TensorParameters, x: Operand) -> Value:
+        c = coordinates(x.rank)
+        match self.Form:
+            case "size":
+                return x[c] * cast(x.sizes[0], FLOAT32)
+            case "choice":
+                return where(x.sizes[0] > 2, x[c], -x[c])
+            case "coordinate":
+                return x[c] + cast(c[0], FLOAT32)
+            case "neighbour":
+                return x[c] + x[[c[0] + 1, c[1], c[2]]]
+            case "diagonal":
+                return x[[c[0], c[0], c[2]]]
+            case "place":
+                return x[[saturate(x[c], INT64), c[1], c[2]]]
+        return x[[where((c[0] >= 0) & (c[0] < x.sizes[0]), c[0], 0), remainder_of_floor(c[1], x.sizes[1]), c[2] * 1]]
+
+
+@pytest.mark.parametrize(
+    ("form", "axes"),
+    [
+        ("size", [1, 2]),
+        ("choice", [1, 2]),
+        ("coordinate", [1, 2]),
+        ("neighbour", [1, 2]),
+        ("place", [0, 1, 2]),
+        ("diagonal", [0, 1, 2]),
+        ("as it is", [0, 1, 2]),
+    ],
+)
+def test_what_a_formula_does_along_an_axis(form: str, axes: list[int]) -> None:
+    tensor = {"DataType": "FLOAT32", "Sizes": [3, 3, 3]}
+    operator = coordinate_operators.compiled(Counted, {"Form": form, "InputTensor": tensor})
+    found = operator.batch_axes("OutputTensor")
+    assert [*found] == axes
+    if form == "diagonal":  # both must be along which items lie, or all are the same
+        assert found[0] == {"InputTensor": {0: True, 1: True}}
+    if form == "place":  # elsewhere, too
+        assert found[0] == {"InputTensor": {0: False}}
+        assert found[1] == {"InputTensor": {1: True}}

@@ -83,23 +83,21 @@ def group_query_attention(node: Node) -> list[Value | None]:
     cap = float(node.attribute("softcap", 0.0))
     output = made["OutputTensor"]
     if cap:  # what is attended to has another weight then, and is the same
-        output = _capped(
-            node, query, *(made[f"OutputPresent{name}Tensor"] for name in ("Key", "Value")), seen, scale, cap
-        )
+        pair = (made["OutputPresentKeyTensor"], made["OutputPresentValueTensor"])
+        output = _capped(node, query, pair, seen, scale, cap)
     return [output, *presents][: len(node.wanted)]
 
 
-def _capped(node: Node, query: View, keys: View, values: View, seen: View, scale: float, cap: float) -> View:
-    """Attention whose scores are bent to lie within `cap`, by tanh. `seen` is { batch, queries, keys }."""
-    batch, key_heads, count, size = keys.sizes
+def _capped(node: Node, query: View, pair: tuple[View, View], seen: View, scale: float, cap: float) -> View:
+    """Attention whose scores are bent to lie within `cap`, by tanh. The `pair` are keys and values, and `seen` is
+    { batch, queries, keys }."""
+    batch, key_heads, count, size = pair[0].sizes
     length = query.sizes[1]
     groups = query.sizes[2] // (key_heads * size)
     many, each = batch * key_heads, (batch, key_heads, groups, length, count)
     turned = node.reshaped(query, (batch, length, key_heads, groups, size)).transposed((0, 2, 3, 1, 4))
     queries = node.reshaped(turned, (many, groups, length, size))
-    keys, values = (
-        node.reshaped(x, (many, 1, count, size)).broadcast((many, groups, count, size)) for x in (keys, values)
-    )
+    keys, values = (node.reshaped(x, (many, 1, count, size)).broadcast((many, groups, count, size)) for x in pair)
     tanh = {"Type": "ACTIVATION_TANH"}
     bent = _product(node, queries, keys, {"TransB": "TRANSPOSE", "Alpha": scale / cap, "FusedActivation": tanh}, count)
     wide = operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": bent}, {"ScaleBias": {"Scale": cap, "Bias": 0.0}})
