@@ -14,6 +14,7 @@ from app.operators.endings import Ended, ending_of
 from app.operators.judgement import judge, kinds_of
 from app.operators.operator import Operator
 from app.operators.structure import Structure, sizes_of
+from app.programs.batch_axes import Reads, batch_axes
 from app.programs.dispatchable import Dispatchable
 
 
@@ -87,6 +88,18 @@ class CompiledOperator(Dispatchable):
             return []
         (output,) = self.outputs.values()
         return [name for name in allowed if (desc := self.inputs.get(name)) and _takes_place(output, desc)]
+
+    def batch_axes(self, name: str) -> Mapping[int, Reads]:
+        """The axes of the output `name` along which a batch may lie, with what is read of inputs for each."""
+        made = self.program.maps.get(name)
+        if made:
+            sizes = {each: desc.Sizes for each, desc in self.inputs.items()}
+            return batch_axes(made, self.numbers, name, self.outputs[name].Sizes, sizes)
+        return {
+            axes[name]: {each: {axes[each]: True} if each in axes else {} for each in self.inputs}
+            for axes in self.operator.batch_axes()
+            if name in axes
+        }
 
     def lengths(self, name: str) -> set[int]:
         return self.inputs[name].data_lengths

@@ -152,6 +152,11 @@ class Operator(Lenient):
         like mostly do."""
         return 0
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        """Where it goes by `call`, axes along which a batch may lie, of tensors by name: an item of outputs is made of
+        the same item of these inputs and of others as a whole, whichever item it is. Formulas tell it by themselves."""
+        yield from ()
+
     def axes(self) -> tuple[int, ...]:
         """Dimensions that the formula's reductions go over."""
         return ()

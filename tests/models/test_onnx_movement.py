@@ -1,5 +1,7 @@
 """Elements moved, gathered and scattered, beside onnxruntime and NumPy."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,10 @@ def all_types(*sizes: int) -> list[Array]:
         OneNode("GatherElements", [X, RANDOM.integers(-4, 4, (2, 6, 3))], axis=1),
         OneNode("GatherND", [X, RANDOM.integers(-4, 4, (3, 2, 1))], opset=13, batch_dims=1),
         OneNode("GatherND", [X, RANDOM.integers(0, 3, (2, 2, 2, 2))], opset=13),
+        OneNode("GatherND", [X, np.indices((3, 2)).transpose(1, 2, 0)], [1], opset=13),
+        OneNode("GatherND", [X, np.indices((3, 4, 2)).transpose(1, 2, 3, 0)], [1], opset=13),
+        OneNode("GatherND", [X, integers(0, 1, 2)[:, np.newaxis]], [1], opset=13),
+        OneNode("GatherND", [X, np.indices((2, 3)).transpose(1, 2, 0)], [1], opset=13),
         OneNode("ScatterElements", [X, integers(3, 0, 1, 2).reshape(2, 2, 1), floats(2, 2, 1)], axis=1),
         OneNode("ScatterND", [X, integers(2, 1, 0, -1).reshape(2, 2), floats(2, 5)], opset=13),
         *(OneNode("Compress", [each, np.array([True, False, True])], [1], axis=-1) for each in all_types(2, 3)),
@@ -61,6 +67,28 @@ def all_types(*sizes: int) -> list[Array]:
 )
 def test_movement(node: OneNode) -> None:
     node.compare()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("reduction", ["add", "mul", "min", "max"])
+def test_updates_that_meet(reduction: str, dtype: str) -> None:
+    x, updates = (X * 5).astype(dtype), (5 * floats(2, 7, 5)).astype(dtype)
+    how: dict[str, Any] = {"opset": 18, "reduction": reduction}
+    part = RANDOM.integers(-4, 4, (2, 7, 3))
+    OneNode("ScatterElements", [x, part, updates[..., :3]], axis=1, **how).compare()
+    OneNode("ScatterElements", [x, RANDOM.integers(0, 5, (3, 4, 5)), x + 1], [1], axis=-1, **how).compare()
+    OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (2, 7, 2)), updates], **how).compare()
+    OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (7, 3)), updates[0, :, 0]], **how).compare()
+    OneNode("ScatterND", [x, RANDOM.integers(-3, 3, (5, 1)), np.stack([x[0]] * 5)], [1], **how).compare()
+
+
+def test_updates_that_are_no_numbers_stay_where_they_are() -> None:
+    x, updates = floats(4), np.array([np.inf, np.nan, -np.inf], np.float32)
+    for reduction in ("add", "mul", "min", "max"):
+        node = OneNode("ScatterElements", [x, integers(2, 0, 2), updates], opset=18, reduction=reduction)
+        (made,) = node.made([x])
+        np.testing.assert_array_equal(made[[1, 3]], x[[1, 3]])
+        assert np.isnan(made[0])
 
 
 @pytest.mark.parametrize("count", [128, 129, 300])
@@ -99,8 +127,8 @@ def test_einsum(equation: str, sizes: list[tuple[int, ...]], dtype: str) -> None
         (OneNode("Tile", [X, integers(1)], [1]), "not one for each of 3 dimensions"),
         (OneNode("Split", [X, integers(1, 1)], [1], outputs=2, axis=1), "do not make up the 4 elements"),
         (OneNode("Split", [X], outputs=2, opset=18, axis=1, num_outputs=2**60), "it has 2 outputs"),
-        (OneNode("ScatterND", [X, integers(0).reshape(1, 1), floats(1, 4, 5)], reduction="add"), "reduction is add"),
-        (OneNode("ScatterElements", [X, LONG, X], reduction="mul"), "reduction is mul"),
+        (OneNode("ScatterND", [X, integers(0).reshape(1, 1), floats(1, 4, 5)], reduction="sub"), "reduction is sub"),
+        (OneNode("ScatterElements", [X, LONG[:, :2], X], opset=18, reduction="mul"), "its updates have sizes"),
         (OneNode("GatherElements", [X, np.zeros((4, 1, 1), np.int64)], axis=1), "do not fit"),
         (OneNode("Einsum", [X, X], equation="ijk->i"), "1 operands, not 2"),
         (OneNode("Einsum", [X], equation="ijk->z"), "labels that no operand has"),

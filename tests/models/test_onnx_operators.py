@@ -331,6 +331,14 @@ QUANTIZED = [
 SIGNALS = [
     Case("STFT", [floats(2, 30), np.array(3), floats(8)], {}, (1, 2)),  # without a dimension for parts
     *(
+        Case("MelWeightMatrix", [*map(np.array, numbers), *np.array(edges, np.float32)], how, (0, 1, 2, 3, 4))
+        for numbers, edges, how in (
+            ((80, 512, 16000), (0, 8000), {}),
+            ((40, 401, 16000), (20, 7600), {}),
+            ((3, 16, 100), (0, 10), {"output_datatype": 7}),
+        )
+    ),
+    *(
         Case("AffineGrid", [floats(sizes[0], rank, rank + 1), np.array(sizes)], {"align_corners": aligned}, (1,), 20)
         for sizes in ([1, 2, 3, 4], [3, 2, 1, 4], [1, 2, 3, 1, 2], [2, 1, 3, 4, 2])
         for rank in [len(sizes) - 2]
@@ -497,6 +505,10 @@ REFUSED = [
     (
         Case("GroupNormalization", [floats(2, 4, 3), floats(3), floats(3)], {"num_groups": 3}, opset=21),
         "has no 3 groups of channels",
+    ),
+    (
+        Case("MelWeightMatrix", [*map(np.array, (8, 16, 8000)), *np.array([0, 9000], np.float32)], {}, (0, 1, 2, 3, 4)),
+        "its upper edge is 9000.0, beyond what 9 frequencies of 8000 reach",
     ),
     (Case("Constant", [], {"value_string": "text"}), "its value is no tensor of numbers"),
     (Case("Unsqueeze", [X], opset=11), "it has no axes"),

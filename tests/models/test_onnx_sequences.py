@@ -152,16 +152,24 @@ def test_attention(node: OneNode) -> None:
     ("length", "past", "lengths", "is_packed"),
     [(3, 0, [2, 2], True), (3, 8, [2, 2], False), (1, 4, [4, 4], False), (1, 8, [3, 6], True)],
 )
-@pytest.mark.parametrize("window", [-1, 2])
-def test_grouped_attention(length: int, past: int, lengths: list[int], *, is_packed: bool, window: int) -> None:
+@pytest.mark.parametrize(("window", "cap"), [(-1, 0.0), (2, 0.0), (-1, 1.5)])
+def test_grouped_attention(
+    length: int, past: int, lengths: list[int], *, is_packed: bool, window: int, cap: float
+) -> None:
     """Of 4 heads with 2 of keys, from a beginning, in a buffer or not, and behind pasts as long or not; of all keys or
-    the last ones."""
+    the last ones; with all scores, or within a cap."""
     parts = [floats(2, length, heads * 16) for heads in (4, 2, 2)]
     before = [floats(2, 2, past, 16) if past else None for _ in range(2)]
     given: list[Any] = [np.concatenate(parts, 2), None, None] if is_packed else [*parts]
     total = np.array(max(lengths) + 1, np.int32)
     given += [*before, np.array(lengths, np.int32), total, floats(9, 8), floats(9, 8)]
-    attributes = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": window}
+    attributes: dict[str, Any] = {
+        "num_heads": 4,
+        "kv_num_heads": 2,
+        "do_rotary": 1,
+        "local_window_size": window,
+        "softcap": cap,
+    }
     OneNode("GroupQueryAttention", given, [6], outputs=3, domain=OURS, **attributes).compare(1e-4)
 
 

@@ -127,6 +127,24 @@ def test_resize_to_the_nearest(rounding: str) -> None:
         "coordinate_transformation_mode": "asymmetric",
     }
     OneNode("Resize", [X, None, scales(1, 1, 2, 1.5)], [2], opset=13, **attributes).compare()
+    whole = (20 * X).astype(np.int32)
+    OneNode("Resize", [whole, None, scales(1, 1, 2, 1.5)], [2], opset=13, **attributes).compare()
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("transformation", ["half_pixel", "asymmetric", "align_corners", "tf_crop_and_resize"])
+@pytest.mark.parametrize("dtype", ["int16", "int32", "uint32", "int64", "float64"])
+def test_nearest_elements_of_types_that_are_not_resampled(dtype: str, transformation: str, rounding: str) -> None:
+    """They are the same as those of floats."""
+    attributes: dict[str, Any] = {"nearest_mode": rounding, "coordinate_transformation_mode": transformation}
+    for resized in ([2, 4, 11, 5], [2, 4, 7, 3], [1, 2, 6, 9]):
+        made = [
+            OneNode("Resize", [each, ROI, None, integers(*resized)], [1, 3], opset=19, **attributes).made(
+                [np.empty(resized, each.dtype)]
+            )[0]
+            for each in (np.arange(X.size).astype(name).reshape(X.shape) for name in (dtype, "float32"))
+        ]
+        np.testing.assert_array_equal(made[0], made[1])
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,6 @@ class Builder:
         self._label = ""
         self.booleans: set[Source] = set()
         """What is ONNX's bool. Mappings need not look after it."""
-        self.is_decided = True
-        """Whether no condition of one element, of which nobody knows before what it is, chooses among whole tensors."""
 
     def is_boolean(self, value: "View | Array") -> bool:
         """Whether it is ONNX's bool, which is UINT8 in DirectML."""

@@ -95,7 +95,6 @@ def _chosen(build: Builder, condition: View, each: Held, other: Held) -> Held:
     if a.data_type is not b.data_type:
         raise Unsupported(f"its branches make tensors of {a.data_type} and {b.data_type}")
     require("ELEMENT_WISE_IF", "ATensor", a.data_type)
-    build.is_decided = False
     whole = condition.reshaped(())
     assert whole is not None, "it is one element"
     inputs = {"ConditionTensor": whole.broadcast(a.sizes), "ATensor": a, "BTensor": b}

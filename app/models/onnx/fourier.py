@@ -1,4 +1,4 @@
-"""DFT and STFT: products with matrices of cosines and sines."""
+"""DFT and STFT: products with matrices of cosines and sines; and what frequencies weigh in bands."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Array
+from app.models.onnx.casts import type_of
 from app.models.onnx.linear_algebra import matmul
 from app.models.onnx.mapping import Node, maps
 from app.models.onnx.movement import window
@@ -131,3 +132,30 @@ def stft(node: Node) -> View:
         raise Unsupported("its window is not constant")
     made = _product(node, frames, weights, parts)
     return node.reshaped(made, (batch, count, *weights.shape[2:]))
+
+
+@maps("MelWeightMatrix")
+def mel_weight_matrix(node: Node) -> Array:
+    """What each frequency weighs in each band: from 0 at its lower edge to 1 at its centre and back."""
+    count, length = _one(node, 0, "num_mel_bins"), _one(node, 1, "dft_length")
+    rate = _one(node, 2, "sample_rate")
+    low, high = (float(node.array(index, "edge").reshape(())) for index in (3, 4))
+    frequencies = length // 2 + 1
+    if count * frequencies > _MOST_WEIGHTS:
+        raise Unsupported(f"it makes {count * frequencies} weights, more than {_MOST_WEIGHTS}")
+    if not 0 <= low <= high < np.inf:
+        raise Unsupported(f"its edges are {low} and {high}")
+    low_mel, high_mel = (2595 * np.log10(1 + each / 700) for each in (low, high))
+    mels = np.arange(count + 2) * ((high_mel - low_mel) / (count + 2)) + low_mel
+    places = ((length + 1) * (700 * (np.power(10, mels / 2595) - 1)) // rate).astype(np.int64)
+    if places[-1] > frequencies:
+        raise Unsupported(f"its upper edge is {high}, beyond what {frequencies} frequencies of {rate} reach")
+    lower, centre, upper = places[:-2], places[1:-1], places[2:]
+    here = np.arange(frequencies)[:, np.newaxis]
+    rising = np.where(centre > lower, (here - lower) / np.maximum(centre - lower, 1), 1)
+    falling = (upper - here) / np.maximum(upper - centre, 1)
+    made = np.where((here >= lower) & (here <= centre), rising, 0)
+    made = np.where((here >= centre) & (here < upper), falling, made)
+    data_type = type_of(int(node.attribute("output_datatype", 1)))
+    weights: Array = made.astype(numpy_type(data_type))
+    return weights

@@ -1,6 +1,8 @@
 """GroupQueryAttention: several heads of queries for each one of keys, and a past whose length differs by item."""
 
-from math import sqrt
+from collections.abc import Mapping
+from math import inf, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -8,11 +10,12 @@ from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import window
+from app.models.onnx.operands import number, operate
 from app.models.onnx.rotary import binary, rotated
 from app.models.onnx.shapes import inserted, integers
 from app.models.onnx.tensors import Unsupported, View
 
-_REFUSED = {"softcap": 0, "smooth_softmax": 0, "qk_output": 0, "kv_cache_bit_width": 0}
+_REFUSED = {"smooth_softmax": 0, "qk_output": 0, "kv_cache_bit_width": 0}
 """Attributes that have an effect with other numbers."""
 
 
@@ -46,22 +49,21 @@ def group_query_attention(node: Node) -> list[Value | None]:
         query, key = (node.reshaped(each, old.sizes) for each, old in zip(turned, (query, key), strict=True))
     lengths = node.cast(begins, data_type) if past else None
     present = (batch, key_heads, keys, size)
-    scale = float(node.attribute("scale", 0.0) or 0.0)
+    scale = float(node.attribute("scale", 0.0) or 0.0) or 1 / sqrt(size)
+    seen = _causal(node, begins, keys, length, int(node.attribute("local_window_size", -1)))
     made = node.build.operator(
         "MULTIHEAD_ATTENTION1",
         {
             "QueryTensor": query,
             "KeyTensor": key,
             "ValueTensor": value,
-            "MaskTensor": _causal(
-                node, begins, (batch, heads, length, keys), int(node.attribute("local_window_size", -1))
-            ),
+            "MaskTensor": inserted(node.cast(seen, DataType.INT32), 1).broadcast((batch, heads, length, keys)),
             "PastKeyTensor": past[0] if past else None,
             "PastValueTensor": past[1] if past else None,
             "PastSequenceLengthsTensor": node.reshaped(lengths, (batch,)) if lengths is not None else None,
         },
         {
-            "Scale": scale or 1 / sqrt(size),
+            "Scale": scale,
             "MaskFilterValue": float(np.finfo(numpy_type(data_type)).min),
             "QueryHeadCount": heads,
             "KeyValueHeadCount": key_heads,
@@ -78,7 +80,43 @@ def group_query_attention(node: Node) -> list[Value | None]:
     presents: list[Value | None] = [
         window(node, made[f"OutputPresent{name}Tensor"], ranges) for name in ("Key", "Value")
     ]
-    return [made["OutputTensor"], *presents][: len(node.wanted)]
+    cap = float(node.attribute("softcap", 0.0))
+    output = made["OutputTensor"]
+    if cap:  # what is attended to has another weight then, and is the same
+        pair = (made["OutputPresentKeyTensor"], made["OutputPresentValueTensor"])
+        output = _capped(node, query, pair, seen, scale, cap)
+    return [output, *presents][: len(node.wanted)]
+
+
+def _capped(node: Node, query: View, pair: tuple[View, View], seen: View, scale: float, cap: float) -> View:
+    """Attention whose scores are bent to lie within `cap`, by tanh. The `pair` are keys and values, and `seen` is
+    { batch, queries, keys }."""
+    batch, key_heads, count, size = pair[0].sizes
+    length = query.sizes[1]
+    groups = query.sizes[2] // (key_heads * size)
+    many, each = batch * key_heads, (batch, key_heads, groups, length, count)
+    turned = node.reshaped(query, (batch, length, key_heads, groups, size)).transposed((0, 2, 3, 1, 4))
+    queries = node.reshaped(turned, (many, groups, length, size))
+    keys, values = (node.reshaped(x, (many, 1, count, size)).broadcast((many, groups, count, size)) for x in pair)
+    tanh = {"Type": "ACTIVATION_TANH"}
+    bent = _product(node, queries, keys, {"TransB": "TRANSPOSE", "Alpha": scale / cap, "FusedActivation": tanh}, count)
+    wide = operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": bent}, {"ScaleBias": {"Scale": cap, "Bias": 0.0}})
+    inputs = {
+        "ConditionTensor": inserted(seen, 1, 2).broadcast(each),
+        "ATensor": node.reshaped(wide, each),
+        "BTensor": number(node, -inf, query.data_type, each),
+    }
+    scores = operate(node, "ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (query.data_type, each)})
+    weights = operate(node, "ACTIVATION_SOFTMAX1", {"InputTensor": scores}, {"Axes": [4]})
+    made = _product(node, node.reshaped(weights, (many, *each[2:])), values, {"TransB": "NONE", "Alpha": 1.0}, size)
+    apart = node.reshaped(made, (batch, key_heads, groups, length, size)).transposed((0, 3, 1, 2, 4))
+    return node.reshaped(apart, query.sizes)
+
+
+def _product(node: Node, a: View, b: View, attributes: Mapping[str, Any], columns: int) -> View:
+    outputs = {"OutputTensor": (a.data_type, (*a.sizes[:-1], columns))}
+    inputs = {"ATensor": a, "BTensor": b, "CTensor": None}
+    return operate(node, "GEMM", inputs, {"TransA": "NONE", "Beta": 0.0, **attributes}, outputs)
 
 
 def _parts(node: Node, heads: int, key_heads: int) -> list[View]:
@@ -113,11 +151,10 @@ def _counted(node: Node, begins: View, length: int) -> View:
     return binary(node, "ADD", begins.broadcast(sizes), steps)
 
 
-def _causal(node: Node, begins: View, sizes: tuple[int, int, int, int], window_size: int) -> View:
-    """{ batch, heads, queries, keys }: whether a key is not behind the query, nor so many before it or more, unless
+def _causal(node: Node, begins: View, keys: int, queries: int, window_size: int) -> View:
+    """{ batch, queries, keys }: whether a key is not behind the query, nor so many before it or more, unless
     `window_size` is -1."""
-    batch, _, queries, keys = sizes
-    each = (batch, queries, keys)
+    each = (begins.sizes[0], queries, keys)
     own = inserted(_counted(node, begins, queries), 2).broadcast(each)
 
     def compared(operator: str, more: int) -> View:
@@ -127,6 +164,4 @@ def _causal(node: Node, begins: View, sizes: tuple[int, int, int, int], window_s
         return node.build.operator(f"ELEMENT_WISE_LOGICAL_{operator}", operands, {}, outputs)["OutputTensor"]
 
     made = compared("LESS_THAN_OR_EQUAL", 0)
-    if window_size >= 0:
-        made = binary(node, "LOGICAL_AND", made, compared("GREATER_THAN", window_size))
-    return inserted(node.cast(made, DataType.INT32), 1).broadcast(sizes)
+    return binary(node, "LOGICAL_AND", made, compared("GREATER_THAN", window_size)) if window_size >= 0 else made

@@ -91,8 +91,6 @@ class Imported:
     outputs: dict[str, ModelTensor]
     nodes: dict[str, UnsupportedNode]
     """By label, with nothing to say of why."""
-    is_decided: bool
-    """Whether no condition that was computed chooses among whole tensors, all rows of a batch at once."""
 
 
 def import_model(
@@ -205,7 +203,7 @@ class _Importer:
             outputs[name] = ModelTensor(port.type, view.data_type, view.sizes)
         built = self.build.built()
         read = {edge["GraphInput"] for edge in built.document["InputEdges"]}
-        return Imported(built, inputs, frozenset(inputs.keys() - read), outputs, self._nodes, self.build.is_decided)
+        return Imported(built, inputs, frozenset(inputs.keys() - read), outputs, self._nodes)
 
     def unmapped(self) -> Iterator[UnsupportedNode]:
         """Of the main graph, what leads to its outputs: which branches are taken nobody knows yet."""

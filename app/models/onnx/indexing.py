@@ -1,13 +1,17 @@
 """What indices lead to: gathered, scattered, and ones among zeros."""
 
+from math import prod
+
 import numpy as np
 
 from app.contract.constants import DataType
+from app.models.onnx.builder import Array
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined, window
 from app.models.onnx.operands import number, operate
+from app.models.onnx.scatter_reductions import one_place, reduction_of, updated
 from app.models.onnx.shapes import along, axis_of, inserted, integers, limited, nothing
-from app.models.onnx.tensors import Unsupported, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 _INDICES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 
@@ -67,8 +71,12 @@ def gather_elements(node: Node) -> View:
 
 @maps("GatherND")
 def gather_nd(node: Node) -> View:
-    x, indices = node.view(0), indices_of(node, 1)
-    batches, length = int(node.attribute("batch_dims", 0)), indices.sizes[-1]
+    x, indices, batches = node.view(0), indices_of(node, 1), int(node.attribute("batch_dims", 0))
+    known = node.inputs[1]
+    while isinstance(known, np.ndarray) and _leads_to_own_place(known, x.sizes, batches):
+        known, batches = known[..., 1:], batches + 1
+        indices = node.build.constant(known)
+    length = indices.sizes[-1]
     sizes = (*indices.sizes[:-1], *x.sizes[batches + length :])
     made = node.build.operator(
         "GATHER_ND1",
@@ -88,12 +96,14 @@ def gather_nd(node: Node) -> View:
 def scatter_elements(node: Node) -> View:
     """Of a part, where indices are fewer than elements; it is joined with the rest dimension by dimension."""
     x, indices, updates = node.view(0), indices_of(node, 1), node.view(2)
-    _without_reduction(node)
-    axis = _own_axis(node, x, indices)
+    axis, reduction = _own_axis(node, x, indices), reduction_of(node)
     part = _met(node, x, indices, axis)
-    inputs = {"InputTensor": part, "IndicesTensor": indices, "UpdatesTensor": updates}
-    outputs = {"OutputTensor": (x.data_type, part.sizes)}
-    made = node.build.operator("SCATTER", inputs, {"Axis": axis}, outputs)["OutputTensor"]
+    if reduction:
+        made = updated(node, part, indices, updates, axis, reduction)
+    else:
+        inputs = {"InputTensor": part, "IndicesTensor": indices, "UpdatesTensor": updates}
+        outputs = {"OutputTensor": (x.data_type, part.sizes)}
+        made = node.build.operator("SCATTER", inputs, {"Axis": axis}, outputs)["OutputTensor"]
     for k, (size, whole) in enumerate(zip(part.sizes, x.sizes, strict=True)):
         if size < whole:
             ranges = [*map(range, x.sizes[:k]), range(size, whole), *map(range, part.sizes[k + 1 :])]
@@ -106,7 +116,12 @@ def scatter_elements(node: Node) -> View:
 @maps("ScatterND")
 def scatter_nd(node: Node) -> View:
     x, indices, updates = node.view(0), indices_of(node, 1), node.view(2)
-    _without_reduction(node)
+    reduction = reduction_of(node)
+    if reduction:
+        taken, width = x.sizes[: indices.sizes[-1]], prod(x.sizes[indices.sizes[-1] :])
+        rows = (node.reshaped(x, (prod(taken), width)), node.reshaped(updates, (updates.elements // width, width)))
+        places = inserted(one_place(node, indices, taken), 1).broadcast(rows[1].sizes)
+        return node.reshaped(updated(node, rows[0], places, rows[1], 0, reduction), x.sizes)
     made = node.build.operator(
         "SCATTER_ND",
         {"InputTensor": x, "IndicesTensor": indices, "UpdatesTensor": updates},
@@ -160,6 +175,14 @@ def one_hot(node: Node) -> View:
     return made["OutputTensor"]
 
 
+def _leads_to_own_place(indices: Array, sizes: Sizes, axis: int) -> bool:
+    """Whether the first coordinate of all tuples is their own along `axis`, so that this is a batch."""
+    if indices.shape[-1] < 2 or axis + 1 >= min(indices.ndim, len(sizes)) or indices.shape[axis] != sizes[axis]:
+        return False
+    own = np.arange(sizes[axis]).reshape([-1 if n == axis else 1 for n in range(indices.ndim - 1)])
+    return bool((indices[..., 0] == own).all())
+
+
 def _own_axis(node: Node, x: View, indices: View) -> int:
     rank = limited(len(x.sizes))
     axis = axis_of(int(node.attribute("axis", 0)), rank)
@@ -176,9 +199,3 @@ def _met(node: Node, x: View, indices: View, axis: int) -> View:
     part = window(node, x, ranges)
     assert isinstance(part, View), "tensors have elements"
     return part
-
-
-def _without_reduction(node: Node) -> None:
-    reduction = node.attribute("reduction", "none")
-    if reduction != "none":
-        raise Unsupported(f"its reduction is {reduction}")

@@ -8,9 +8,10 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Array
+from app.models.onnx.indexing import gathered
 from app.models.onnx.mapping import Node, maps
 from app.models.onnx.movement import padded
-from app.models.onnx.operands import FLOATS
+from app.models.onnx.operands import takes
 from app.models.onnx.shapes import axes_of, integers
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
@@ -192,7 +193,7 @@ def _resampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) 
 
 def _extrapolated(data_type: DataType, value: float) -> float:
     """The attribute as an element: of integers a whole number, the nearest one there is."""
-    if data_type in FLOATS:
+    if data_type.startswith("FLOAT"):
         return value
     limits = np.iinfo(numpy_type(data_type))
     return min(max(int(value), limits.min), limits.max)
@@ -204,7 +205,16 @@ def _limit(count: int) -> None:
 
 
 def _sampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) -> View:
-    """By RESAMPLE2, which has 4 dimensions at most: those in a row along which nothing happens are one to it."""
+    """By RESAMPLE2, which has 4 dimensions at most: those in a row along which nothing happens are one to it. Of types
+    that it does not take the nearest elements are gathered, along one dimension after the other."""
+    direction, more = _ROUNDINGS.get(nearest, ("", 0.0))
+    if mode == "nearest" and not direction:
+        raise Unsupported(f"its nearest_mode is {nearest}")
+    if mode == "nearest" and x.data_type not in takes("RESAMPLE2", "InputTensor"):
+        for place, axis in enumerate(axes):
+            if not axis.is_whole:
+                x = gathered(node, x, node.build.constant(_nearest(axis, direction, more)), place)
+        return x
     groups: list[tuple[int, _Axis]] = []
     many = len(axes) > _MOST_TO_RESAMPLE
     for axis in axes:
@@ -215,9 +225,6 @@ def _sampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) ->
             groups.append((axis.size, axis))
     if len(groups) > _MOST_TO_RESAMPLE:
         raise Unsupported(f"it resamples {len(groups)} dimensions, more than {_MOST_TO_RESAMPLE}")
-    direction, more = _ROUNDINGS.get(nearest, ("", 0.0))
-    if mode == "nearest" and not direction:
-        raise Unsupported(f"its nearest_mode is {nearest}")
     kept = [axis for _, axis in groups]
     if all(axis.is_whole for axis in kept):
         return x
@@ -237,6 +244,18 @@ def _sampled(node: Node, x: View, axes: list[_Axis], mode: str, nearest: str) ->
         {"OutputTensor": (x.data_type, tuple(axis.output for axis in kept))},
     )
     return node.reshaped(made["OutputTensor"], tuple(axis.output for axis in axes))
+
+
+def _nearest(axis: _Axis, direction: str, more: float) -> Array:
+    """Which element of the input each of the output is, as RESAMPLE2 finds them."""
+    _limit(axis.output)
+    scaled = (np.arange(axis.output) - axis.after) / np.float64(np.float32(axis.scale))
+    at = scaled - axis.before - more
+    half = np.rint(at * 2) * 0.5
+    at = np.where(abs(at - half) <= abs(scaled) * 2.0**-24, half, at)
+    rounded = np.ceil(at) if direction == "INCREASING" else np.floor(at)
+    found: Array = np.clip(rounded, 0, axis.size - 1).astype(np.int64)
+    return found
 
 
 def _weighted(node: Node, x: View, axes: list[_Axis], mode: str, *, antialias: bool) -> View:

@@ -25,15 +25,12 @@ from app.memory.buffers import Buffer
 from app.models.repository.batching import Batching
 from app.models.repository.model import LoadedModel, SizedModel, SizesOfAll, batch_sizes
 from app.models.repository.repository import Repository
-from app.models.repository.rows import RowSlice, are_apart, put_together, row_bytes, take_apart
+from app.models.repository.rows import RowSlice, put_together, row_bytes, take_apart
 
 log = logging.getLogger("app")
 
 _AGAIN_SECONDS = 1.0
 """After a batch could not be compiled for lack of memory or time, until that is tried again."""
-
-_COPIES = 8
-"""Of a batch's inputs, while random ones are made."""
 
 
 class Executed(NamedTuple):
@@ -240,10 +237,12 @@ class _Queue:
         try:
             sized = await self._repository.compiled(model, sizes)
             with self._service.memory.open() as memory:
-                made = await self._service.run(lambda ticket: self._tried(ticket, sized, device, memory), memory)
+                made = await self._service.run(lambda ticket: self._prepared(ticket, sized, device), memory)
             sized.of_batches[device] = made
             if made is None:
-                log.warning("Requests to model %s are not run together: its rows depend on one another.", model.called)
+                log.warning(
+                    "Requests to model %s are not run together: its rows may depend on one another.", model.called
+                )
         except (MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Cancelled, RequestOver) as error:
             log.info("A batch of model %s is not compiled yet: %s", model.called, error or type(error).__name__)
         except (ContractError, LimitExceeded) as error:
@@ -253,27 +252,14 @@ class _Queue:
             log.exception("A batch of model %s cannot be compiled", model.called)
             self._not_before[rows] = float("inf")
 
-    def _tried(self, ticket: Ticket[None], sized: SizedModel, device: str, memory: MemoryShare) -> Prepared | None:
+    def _prepared(self, ticket: Ticket[None], sized: SizedModel, device: str) -> Prepared | None:
         """By a worker: what executes batches of these sizes, unless they would be mixed."""
-        if not sized.imported.is_decided:
-            return None  # by whatever others tried it with, the condition may not have changed
-        service, rows = self._service, sized.sizes[0][0]
-        prepared = sized.prepared.get(device) or service.prepare_graph(sized.graph, device)
+        rows = sized.sizes[0][0]
+        prepared = sized.prepared.get(device) or self._service.prepare_graph(sized.graph, device)
         for name, tensor in sized.outputs.items():
             if tensor.sizes[:1] != (rows,) or prepared.output_bytes[name] != rows * row_bytes(tensor):
                 return None
-
-        def execute(data: Mapping[str, Buffer]) -> Mapping[str, bytes]:
-            held = memory.held
-            given = {name: data[name] for name in prepared.input_names}
-            outcome = service.execute_in(ticket, prepared, given, memory)
-            made = {name: bytes(each) for name, each in outcome.outputs.items()}
-            memory.give(memory.held - held)
-            return made
-
-        inputs = sized.imported.inputs
-        with memory.passing(_COPIES * rows * sum(map(row_bytes, inputs.values()))):
-            return prepared if are_apart(inputs, sized.outputs, execute) else None
+        return prepared if sized.rows_are_apart(self._service, ticket.cancelled) else None
 
 
 def _fits(member: _Member, sized: SizedModel, prepared: Prepared) -> bool:

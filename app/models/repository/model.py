@@ -13,11 +13,14 @@ from app.devices.device import Cancelled
 from app.engine.graphs import CompiledGraph, GraphRequest
 from app.engine.prepared import Prepared
 from app.engine.service import Service
+from app.graphs.batches import BatchGraph, are_apart
 from app.graphs.descriptor import GraphDesc
+from app.graphs.graph import Graph
+from app.graphs.judgement import resolve
 from app.memory.accounts import MemoryShare
 from app.memory.addresses import address_of
 from app.models.onnx.builder import Array
-from app.models.onnx.errors import NotSupported, UnsupportedNode
+from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
 from app.models.onnx.files import opened
 from app.models.onnx.importer import Imported, import_model, never_supported
 from app.models.onnx.protos import operator_of
@@ -25,6 +28,7 @@ from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_
 from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.batching import Batching, batching_of
 from app.models.repository.config import VersionPolicy, apply_config, parse, policy_of, text_in
+from app.models.repository.rows import row_bytes
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
@@ -106,8 +110,7 @@ class LoadedModel:
 
         Raises NotSupported, WrongSizes, LimitExceeded, MemoryExhausted, Cancelled.
         """
-        stated = dict(zip(self.ports.inputs, sizes, strict=True))
-        imported = import_model(self._proto, stated, arrays=self._arrays, pause=pausing(cancelled))
+        imported = self.imported(sizes, cancelled)
         memory = service.memory.open()
         try:
             graph = compile_imported(imported, service, memory, cancelled)
@@ -119,6 +122,11 @@ class LoadedModel:
             memory.close()
             raise
         return SizedModel(self, sizes, imported, graph, memory)
+
+    def imported(self, sizes: SizesOfAll, cancelled: Callable[[], bool]) -> Imported:
+        """As a graph that is not compiled. Raises NotSupported, WrongSizes, Cancelled."""
+        stated = dict(zip(self.ports.inputs, sizes, strict=True))
+        return import_model(self._proto, stated, arrays=self._arrays, pause=pausing(cancelled))
 
     def close(self) -> None:
         """Nobody will compile it any more."""
@@ -144,6 +152,19 @@ class SizedModel:
         self.of_batches: dict[str, Prepared | None] = {}
         """By a device's name: what executes batches of these sizes, or None if it was found to mix their rows."""
         self._memory = memory
+
+    def rows_are_apart(self, service: Service, cancelled: Callable[[], bool]) -> bool:
+        """Whether a row of its outputs is computed of the same row of its inputs alone, and however many there are. It
+        is for a worker. Raises Cancelled."""
+        rows, others = self.sizes[0][0], 3 if self.sizes[0][0] == 2 else 2
+        items = {name: 8 * row_bytes(tensor) for name, tensor in self.imported.inputs.items()}
+        one = BatchGraph(_judged(self.imported, service), rows)
+        try:
+            fewer = self.model.imported(batch_sizes(self.sizes, others), cancelled)
+            other = BatchGraph(_judged(fewer, service), others)
+        except (NotSupported, WrongSizes, ContractError):
+            return False  # it is not for any number of them
+        return are_apart(one, other, items, self.outputs)
 
     def close(self) -> None:
         self._memory.close()
@@ -176,6 +197,13 @@ def request_of(imported: Imported) -> GraphRequest:
     """Raises ContractError."""
     desc = validate(GraphDesc, imported.graph.document)
     return GraphRequest(desc, NEWEST, imported.graph.constants, {})
+
+
+def _judged(imported: Imported, service: Service) -> Graph:
+    """Raises ContractError."""
+    request = request_of(imported)
+    most = service.settings.max_graph_nodes
+    return resolve(request.desc, request.level, request.constants, service.structures, most)
 
 
 def blaming_nodes(imported: Imported, made: Callable[[], T]) -> T:

@@ -105,6 +105,16 @@ class Attention(Operator):
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return next(iter(self.tensors(Role.INPUT).values())).DataType
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        if self.MaskType is MultiheadAttentionMaskType.KEY_QUERY_SEQUENCE_LENGTH_START_END:
+            return  # items are in several places of one dimension of the mask
+        sizes = self._sizes()
+        right = shapes.expected(sizes) | {"MaskTensor": shapes.mask_sizes(self.MaskType, sizes)}
+        found = {name: desc.rank - len(right[name]) for name, desc in self.tensors().items() if name != "BiasTensor"}
+        if self.MaskType is MultiheadAttentionMaskType.KEY_SEQUENCE_END_START:
+            found["MaskTensor"] += 1
+        yield {**dict.fromkeys(_OUTPUTS, 0), **found}
+
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         tensors = self.tensors(Role.INPUT)
         found = list(shapes.source_violations(tensors)) or [*self._head_violations(tensors), *self._mask_violations()]

@@ -120,6 +120,9 @@ class Convolution(attributes.Spatial, Ended):
         ]
         return [batch, channels, *sizes]
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        yield {"InputTensor": 0, "OutputTensor": 0}
+
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         wrong = list(self.array_violations("Strides", "Dilations", "StartPadding", "EndPadding", "OutputPadding"))
         yield from wrong or self.channel_violations(self.BiasTensor, backward=self.is_backward)

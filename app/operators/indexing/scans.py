@@ -39,6 +39,10 @@ class Scan(Operator):
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         yield from axis_violations(self, self.Axis)
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        for axis in set(range(self.InputTensor.rank)) - {self.Axis}:
+            yield {"InputTensor": axis, "OutputTensor": axis}
+
     def scanned(
         self, xp: Any, x: Any, accumulate: Callable[..., Any], nothing: int, *, exclusive: bool, into: Any = None
     ) -> Any:

@@ -81,6 +81,10 @@ class Scatter(Scattering):
         found = [*axis_violations(self, self.Axis)]
         yield from found or along_axis_violations(self, self.Axis)
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        for axis in set(range(self.InputTensor.rank)) - {self.Axis}:
+            yield dict.fromkeys(self.tensor_names(), axis)
+
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, indices = inputs["InputTensor"], inputs["IndicesTensor"]
         at, inside = _places(xp, indices, x.shape[self.Axis])
@@ -142,6 +146,11 @@ class ScatterNd(Scattering):
                 self.UpdatesTensor.Sizes,
                 sizes,
             )
+
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        length = self.IndicesTensor.Sizes[-1]  # of a tuple; the dimensions that it leaves are last in all tensors
+        for axis in range(self.InputTensor.rank - self.InputDimensionCount + length, self.InputTensor.rank):
+            yield {"InputTensor": axis, "UpdatesTensor": axis, "OutputTensor": axis}
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, indices = inputs["InputTensor"], inputs["IndicesTensor"]

@@ -66,6 +66,10 @@ class Sorting(Operator):
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return DataType.UINT32 if name == "OutputIndexTensor" else self.InputTensor.DataType
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        for axis in set(range(self.InputTensor.rank)) - {self.Axis}:
+            yield dict.fromkeys(self.tensor_names(), axis)
+
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x = inputs["InputTensor"]
         rows = rows_of(xp, x, self.Axis)

@@ -94,6 +94,15 @@ class Gemm(Ended):
         Activation(fused, fused.axes(made.ndim) if fused else ()).apply(xp, made)
         return {"OutputTensor": stored(made, self.ATensor.DataType)}
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        rank, fused = self.ATensor.rank, self.FusedActivation
+        rows = rank - 2 if self.TransA is MatrixTransform.NONE else rank - 1
+        columns = rank - 1 if self.TransB is MatrixTransform.NONE else rank - 2
+        for axis in set(range(rank)).difference(fused.axes(rank) if fused else ()):
+            a = {"ATensor": rows if axis == rank - 2 else axis} if axis != rank - 1 else {}
+            b = {"BTensor": columns if axis == rank - 1 else axis} if axis != rank - 2 else {}
+            yield a | b | {"CTensor": axis, "OutputTensor": axis}
+
     def multiplications(self) -> int:
         return math.prod(self.implied_sizes("OutputTensor")) * self._sizes()[0][-1]
 

@@ -60,6 +60,9 @@ class _Convolutions(attributes.Spatial, Ended):
         for name in ("FilterScaleTensor", "FilterZeroPointTensor"):
             yield from integers.channel_violations(name, tensors.get(name), "FilterTensor", channels)
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        yield {"InputTensor": 0, "OutputTensor": 0}
+
     def terms(self) -> int:
         """How many products a sum is of."""
         return math.prod(self.FilterTensor.Sizes[1:])

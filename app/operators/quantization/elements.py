@@ -98,6 +98,13 @@ class _InBlocks(Operator):
         sizes: list[int] = self.tensors()["InputTensor"].Sizes
         return sizes
 
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        tensors = self.tensors()
+        for axis, size in enumerate(tensors["InputTensor"].Sizes):
+            # A block of several places is no place's own; what is one for all has a size of 1.
+            if all(desc.Sizes[axis] in (1, size) for desc in tensors.values()):
+                yield dict.fromkeys((*tensors, "OutputTensor"), axis)
+
     def block_violations(
         self, kind: constants.QuantizationType, tensors: list[TensorDesc], types: tuple[str, DataType, str, DataType]
     ) -> Iterator[Violation]:

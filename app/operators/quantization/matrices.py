@@ -19,7 +19,7 @@ from app.operators.arrays import rows_once, stored, unrepeated
 from app.operators.element_wise.quantization import SCALE_0, TIES
 from app.operators.endings import PRODUCT, Ended
 from app.operators.linear_algebra.sizes import product_sizes, product_violations
-from app.operators.operator import InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
+from app.operators.operator import InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc, Role
 from app.operators.parameters import Parameters
 from app.operators.quantization import integers, signed
 from app.operators.quantization.signed import COLUMN_SUMS, ROW_SUMS, Side, Sides
@@ -57,6 +57,18 @@ class _Products(Ended):
             yield from integers.row_violations(name, tensors.get(name), "ATensor", a)
         for name in self.by_column:
             yield from integers.column_violations(name, tensors.get(name), "BTensor", b)
+
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        rank, tensors = self.ATensor.rank, self.tensors(Role.INPUT)
+        for axis in range(rank):
+            found = {"BiasTensor": axis, "OutputTensor": axis}
+            for own, names in ((rank - 2, ("ATensor", *self.by_row)), (rank - 1, ("BTensor", *self.by_column))):
+                if axis < rank - 2 or axis == own:
+                    # A scale of one dimension has one for each row, or column.
+                    there = {name: axis - rank + tensors[name].rank for name in names if name in tensors}
+                    there |= {name: 0 for name in there if tensors[name].rank == 1 and axis == own}
+                    found |= {name: place for name, place in there.items() if place >= 0}
+            yield found
 
     def multiplications(self) -> int:
         return math.prod(self.implied_sizes("OutputTensor")) * self.ATensor.Sizes[-1]

@@ -21,6 +21,12 @@ from app.operators.recurrent import lasting
 
 log = logging.getLogger("app.execution")
 
+_STATES = (
+    *("HiddenInitTensor", "CellMemInitTensor"),
+    *("OutputSequenceTensor", "OutputSingleTensor", "OutputCellSingleTensor"),
+)
+"""Tensors that have the batch along the same dimension as InputTensor."""
+
 LENGTHS: dict[str, Sequence[float]] = {"SequenceLengthsTensor": (3,)}
 """The example's."""
 
@@ -77,6 +83,9 @@ class Recurrent(Operator):
 
     def implied_sizes(self, name: str) -> list[int]:
         return self._sizes()[name]
+
+    def batch_axes(self) -> Iterator[Mapping[str, int]]:
+        yield dict.fromkeys(("InputTensor", *_STATES), 2) | {"SequenceLengthsTensor": 3}
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         sizes, tensors = self._sizes(), self.tensors()
