@@ -10,6 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from app.devices.cpu import products
+from app.devices.cpu.activations import ActivationLoop
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.products import ProductKernel
@@ -215,6 +216,19 @@ def test_by_whom(device: NumpyDevice, name: str) -> None:
     np.testing.assert_allclose(made, wanted, 1e-4, 1e-4)
     is_short = wanted.size * first.shape[-1] <= products.INLINE and b.nbytes <= products.MOST_READ
     assert kernel.runs_inline is device.prepare(operator).runs_inline is is_short
+
+
+@pytest.mark.parametrize(("rows", "by_loop"), [(51, False), (52, True), (40_000, True)])
+def test_what_a_blas_makes_is_activated_by_a_loop(device: NumpyDevice, rows: int, *, by_loop: bool) -> None:
+    """From as many elements on as are worth it, and by pieces that threads share."""
+    a, b = RANDOM.standard_normal((rows, 3), np.float32), RANDOM.standard_normal((3, 5), np.float32)
+    operator = compiled(gemm(a, b, FusedActivation={"Type": "ACTIVATION_LEAKY_RELU", "Alpha": 0.25}))
+    with mock.patch.object(ActivationLoop, "apply", autospec=True, side_effect=ActivationLoop.apply) as apply:
+        (made,) = run(device, operator, {"ATensor": a, "BTensor": b}).values()
+    assert apply.called is by_loop
+    wanted = a.astype(np.float64) @ b
+    np.testing.assert_allclose(made, np.where(wanted < 0, wanted / 4, wanted), 1e-5, 1e-5)
+    assert device.prepare(operator).runs_inline
 
 
 def test_what_takes_long_is_not_inline(device: NumpyDevice) -> None:

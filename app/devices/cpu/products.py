@@ -19,7 +19,7 @@ import numpy as np
 
 from app.contract.constants import DataType, MatrixTransform
 from app.contract.tensors import TensorDesc, packed_strides
-from app.devices.cpu.activations import LoweredActivation, lowered_activation
+from app.devices.cpu.activations import ActivationLoop, LoweredActivation, lowered_activation
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.compiler import Compiler
@@ -55,6 +55,9 @@ LEAST_ALONE, MOST_LOOPED = 1 << 22, 1 << 33
 """Products outside of graphs that are worth loops: threads share them at once, where they take a BLAS 80 us, and to cut
 them for sizes that are new takes 100; and so many that loops look often enough whether to go on."""
 
+LEAST_ACTIVATED = 1 << 8
+"""Elements that are worth a loop for an activation by itself, which takes 10 to 30 ms to compile, once."""
+
 AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
 
@@ -78,7 +81,7 @@ def product_kernel(
         loops = _Loops.of(compiled, operator, team, threads, (known or {}).get("BTensor"))
         if loops and known is None:
             return CallsKernel(compiled, loops.calls(), team, inline=INLINE)
-    return ProductKernel(compiled, operator, loops, threads)
+    return ProductKernel(compiled, operator, loops, _activation(compiled, operator, team), threads)
 
 
 def _products(compiled: Dispatchable, operator: Gemm) -> int:
@@ -139,6 +142,17 @@ def _lowered(fused: Fused, compiled: Dispatchable) -> LoweredActivation | None:
     return lowered_activation(fused) if is_apart else None
 
 
+def _activation(compiled: Dispatchable, operator: Gemm, team: Team | None) -> ActivationLoop | Activation | None:
+    """What follows a BLAS."""
+    fused, output = operator.FusedActivation, compiled.outputs["OutputTensor"]
+    if fused is None:
+        return None
+    lowered = _lowered(fused, compiled) if team and output.elements >= LEAST_ACTIVATED else None
+    return (
+        ActivationLoop(lowered, team.compiler) if lowered and team else Activation(fused, fused.axes(len(output.Sizes)))
+    )
+
+
 def _is_turned(operator: Gemm, compiled: Dispatchable) -> bool:
     """Whether rows of its second operand do not lie as vectors are loaded."""
     return compiled.outputs["OutputTensor"].Sizes[-1] > 1 and _matrix(operator.BTensor, operator.TransB)[1][1] != 1
@@ -159,16 +173,22 @@ def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> 
 class ProductKernel:
     """Implements `Kernel`, and `Compiled` if there are `loops`."""
 
-    def __init__(self, compiled: Dispatchable, operator: Gemm, loops: "_Loops | None", threads: Threads) -> None:
+    def __init__(
+        self,
+        compiled: Dispatchable,
+        operator: Gemm,
+        loops: "_Loops | None",
+        activation: ActivationLoop | Activation | None,
+        threads: Threads,
+    ) -> None:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
         self._a = _Operand.of(operator.ATensor, operator.TransA)
         self._b = _Operand.of(operator.BTensor, operator.TransB)
         self._alpha, self._beta = np.float32(operator.Alpha), np.float32(operator.Beta)
-        fused, sizes = operator.FusedActivation, self._target.desc.Sizes
-        self._activation = Activation(fused, fused.axes(len(sizes))) if fused else None
-        self._loops = loops
+        sizes = self._target.desc.Sizes
+        self._activation, self._loops = activation, loops
         depth, columns = _matrix(operator.BTensor, operator.TransB)[0]
         self._work = _products(compiled, operator) + READ * self._target.desc.elements
         for tensor, operand in zip(self._given, (self._a, self._b), strict=False):
@@ -179,7 +199,8 @@ class ProductKernel:
 
     @property
     def runs_inline(self) -> bool:
-        return self._work <= INLINE and (self._loops is None or self._loops.are_compiled)
+        is_ready = not isinstance(self._activation, ActivationLoop) or self._activation.is_compiled
+        return self._work <= INLINE and is_ready and (self._loops is None or self._loops.are_compiled)
 
     @property
     def own_bytes(self) -> int:
@@ -197,7 +218,7 @@ class ProductKernel:
     ) -> ExecutionRecord:
         ensure = ensuring(cancelled)
         ensure()
-        if not self._is_cut:
+        if not self._is_cut and self._activation is None:
             self._multiply(inputs, outputs[0])
             return RAN
         with looking(ensure, self._threads):
@@ -215,7 +236,9 @@ class ProductKernel:
             made *= self._alpha
         if addend:
             made += addend[0] if self._beta == 1 else addend[0] * self._beta
-        if self._activation:
+        if isinstance(self._activation, ActivationLoop):
+            self._activation.apply(made)
+        elif self._activation:
             self._activation.apply(np, made)
         if made is not out:
             out[...] = made
