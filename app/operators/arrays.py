@@ -14,7 +14,6 @@ from app.memory.arrays import numpy_type
 from app.operators import blas
 from app.operators.fusion import Fused
 from app.operators.looks import at_hand, copied, look, shared
-from app.operators.looks import multiplied as by_threads
 from app.operators.parameters import Parameters, numbers_in
 
 SCRATCH = {"numpy": 4 << 20, "cupy": 256 << 20}
@@ -157,14 +156,8 @@ def product(xp: Any, a: Any, b: Any, *, rounded: bool = False, into: Any = None)
 
 
 def matmul(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
-    """xp.matmul; with NumPy by loops, or of floats so much at a time that there is a look now and then, by the threads
-    at hand."""
-    if xp.__name__ == "cupy":
-        return xp.matmul(a, b, out=out)
-    made = by_threads(a, b, out)
-    if made is not None:
-        return made
-    count = pieces_of(a.shape, b.shape, at_hand())
+    """xp.matmul, with NumPy of floats so much at a time that there is a look now and then, by the threads at hand."""
+    count = 1 if xp.__name__ == "cupy" else pieces_of(a.shape, b.shape, at_hand())
     if count == 1:
         return xp.matmul(a, b, out=out)
     sizes = (*xp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])

@@ -19,9 +19,6 @@ class Sharing(Protocol):
         """Write `x` to `target`, an array of the same shape, if they are quicker at it than the library; whether they
         have."""
 
-    def multiplied(self, a: Any, b: Any, out: Any) -> Any:
-        """Products of matrices, in `out` if that is an array, if they are quicker at it than the library, else None."""
-
 
 class _Looks(threading.local):
     """What each thread does to look, and who helps it."""
@@ -76,10 +73,3 @@ def copied(x: Any, target: Any) -> bool:
     """Write `x` to `target`, an array of the same shape and another type, if the threads at hand are quicker at it than
     the library; whether they have."""
     return _looks.threads is not None and _looks.threads.copied(x, target)
-
-
-def multiplied(a: Any, b: Any, out: Any) -> Any:
-    """The products of matrices, arrays of NumPy, in `out` if that is one, if the threads at hand are quicker at it than
-    the library, else None."""
-    look()
-    return _looks.threads.multiplied(a, b, out) if _looks.threads else None

@@ -40,9 +40,6 @@ class Turns:
     def copied(self, x: Any, target: Any) -> bool:
         return False
 
-    def multiplied(self, a: Any, b: Any, out: Any) -> Any:
-        return None
-
 
 def never() -> None:
     """Goes on."""

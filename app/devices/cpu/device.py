@@ -28,7 +28,6 @@ from app.devices.cpu.integer_products import integer_product_kernel, packed_inte
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
 from app.devices.cpu.llvm.team import Team
-from app.devices.cpu.looped_products import LoopedProducts
 from app.devices.cpu.maximum_gradients import maximum_gradient_kernel
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.pools import pool_kernel
@@ -106,8 +105,7 @@ class NumpyDevice:
         """The kernels of graphs that there are, so that each has its matrices packed once."""
         self._loops = LoopCode(compiler, self._structures, threads) if compiler else None
         self._conversions = Conversions(self._loops) if self._loops else None
-        products = LoopedProducts(self._loops.team) if self._loops else None
-        self._threads = Threads(helpers, threads, self._conversions, products)
+        self._threads = Threads(helpers, threads, self._conversions)
         self._tables = Tables(self._loops)
 
     @property

@@ -78,17 +78,10 @@ def product_kernel(
         return None
     loops = None
     if team and (known is not None or _products(compiled, operator) >= LEAST_ALONE):
-        loops = _Loops.of(compiled, operator, team, (known or {}).get("BTensor"))
+        loops = _Loops.of(compiled, operator, team, threads, (known or {}).get("BTensor"))
         if loops and known is None:
             return CallsKernel(compiled, loops.calls(), team, inline=INLINE)
     return ProductKernel(compiled, operator, loops, _activation(compiled, operator, team), threads)
-
-
-def product_calls(compiled: Dispatchable, team: Team) -> Calls | None:
-    """The same as calls, none of its operands being known before; None where it is none, or a BLAS is better."""
-    operator = _product_of(compiled)
-    loops = _Loops.of(compiled, operator, team, None) if operator else None
-    return loops.calls() if loops else None
 
 
 def _products(compiled: Dispatchable, operator: Gemm) -> int:
@@ -292,12 +285,14 @@ class _Loops:
     groups: int
     work: int
     """Products of a group."""
-    threads: int
+    threads: Threads
     attributes: Sequence[int]
     """The activation's."""
 
     @classmethod
-    def of(cls, compiled: Dispatchable, operator: Gemm, team: Team, known: Buffer | None) -> "_Loops | None":
+    def of(
+        cls, compiled: Dispatchable, operator: Gemm, team: Team, threads: Threads, known: Buffer | None
+    ) -> "_Loops | None":
         """None where a BLAS is better. `known` is the second operand, if it is the same for all dispatches."""
         compiler = team.compiler
         a, b, output = operator.ATensor, operator.BTensor, compiled.outputs["OutputTensor"]
@@ -362,7 +357,7 @@ class _Loops:
         attributes = activation.attributes if activation else ()
         own = _own_bytes(operator, compiled, compiler) if is_turned else 0
         work = rows * depth * columns
-        return cls(codes, frame, panels, first, own, tiles, matrices, groups, work, team.most, attributes)
+        return cls(codes, frame, panels, first, own, tiles, matrices, groups, work, threads, attributes)
 
     @property
     def are_compiled(self) -> bool:
@@ -371,7 +366,7 @@ class _Loops:
     def calls(self) -> Calls:
         """All in one stage, after what is turned."""
         work = self.work * self.groups * len(self.matrices)
-        count = max(pieces(work, self.threads), work // MOST_OF_A_CALL)
+        count = max(pieces(work, self.threads.most), work // MOST_OF_A_CALL)
         panels = range(-(-self.frame["columns"] // self.tiles[0][0].columns))
         made: list[Call] = []
         for tile, all_rows in self.tiles:

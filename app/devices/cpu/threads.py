@@ -32,36 +32,18 @@ class Converting(Protocol):
         """Write `x` to `target`, an array of the same shape in memory of its own; whether that is so."""
 
 
-class Multiplying(Protocol):
-    """Loops for products of matrices."""
-
-    def multiplied(self, a: Array, b: Array, out: Array | None) -> Array | None:
-        """Those products, in `out` if that is given; None where a BLAS is to make them."""
-
-
 class Threads:
     """The calling thread and, where there is enough to do, idle ones of `helpers`: `most` in all."""
 
-    def __init__(
-        self,
-        helpers: Executor,
-        most: int,
-        conversions: Converting | None = None,
-        products: Multiplying | None = None,
-    ) -> None:
-        """With `conversions` arrays are copied by these where that is quicker, and multiplied by `products`."""
+    def __init__(self, helpers: Executor, most: int, conversions: Converting | None = None) -> None:
+        """With `conversions` arrays are copied by these where that is quicker."""
         self._helpers = helpers
-        self._products = products
         self.most = most
         self.conversions = conversions
 
     def copied(self, x: Array, target: Array) -> bool:
         """As `Converting` has it."""
         return self.conversions is not None and self.conversions.copied(x, target)
-
-    def multiplied(self, a: Array, b: Array, out: Array | None) -> Array | None:
-        """As `Multiplying` has it."""
-        return self._products.multiplied(a, b, out) if self._products else None
 
     def share(self, count: int, work: Callable[[int], None], cancelled: Callable[[], bool]) -> None:
         """Call `work` with each number below `count`, on several threads. Raises Cancelled, and what `work` raises."""
