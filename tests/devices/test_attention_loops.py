@@ -11,7 +11,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.kernels import LoopCode
 from app.formula.structures import Structures
 from app.memory.arrays import Array
-from app.operators.attention.softmax import softmax
+from app.operators.attention.softmax import NOTHING, Added, softmax
 from tests.operators.arrays import bytes_of, desc_of
 from tests.operators.calls import compiled
 from tests.operators.conftest import compiler
@@ -19,13 +19,13 @@ from tests.operators.conftest import compiler
 RNG = np.random.default_rng(29)
 
 
-def both(scores: Array, scale: float, threads: int = 1) -> tuple[Array, Array]:
+def both(scores: Array, scale: float, threads: int = 1, added: Added = NOTHING) -> tuple[Array, Array]:
     """By loops, and by NumPy's calls."""
     by_loops, by_calls = scores.copy(), scores.copy()
     structures = Structures()
-    _Softmax(LoopCode(compiler(), structures, threads), structures)(np, by_loops, scale)
+    _Softmax(LoopCode(compiler(), structures, threads), structures)(np, by_loops, scale, added)
     with np.errstate(all="ignore"):
-        softmax(np, by_calls, scale)
+        softmax(np, by_calls, scale, added)
     return by_loops, by_calls
 
 
@@ -46,10 +46,41 @@ def test_no_less_exact_than_numpy(length: int, spread: float) -> None:
         assert errors(by_loops, scores, scale).max() <= max(errors(by_calls, scores, scale).max(), 2.0**-22)
 
 
+SHAPE = (2, 3, 2, 5, 37)
+"""Of scores: items, heads that keys have, groups of them, queries, and keys."""
+
+
+@pytest.mark.parametrize("relative", ["", "float32", "float16"])
+@pytest.mark.parametrize("masked", ["", "each", "of keys, for all"])
+@pytest.mark.parametrize("keys", [False, True])
+def test_what_is_added(relative: str, masked: str, *, keys: bool) -> None:
+    """Bit for bit what the softmax is of scores to which NumPy added it, of parts of tensors, which may repeat."""
+    scores = RNG.standard_normal(SHAPE, np.float32)
+    parts = (slice(1, 3), slice(None), slice(None), slice(2, 7))
+    whole = RNG.standard_normal((4, 3, 2, 9, 37), np.float32)
+    mask = np.broadcast_to(RNG.integers(0, 3, (1, 1, 1, 1, 37), np.int32), whole.shape)
+    mask = RNG.integers(0, 3, whole.shape, np.int32) if masked == "each" else mask
+    of_keys = np.where(RNG.random((4, 1, 1, 1, 37)) < 0.5, -np.inf, 0).astype(np.float32)
+    of_keys[1] = -np.inf  # of an item with nothing at all there are no numbers
+    added = Added(
+        whole.astype(relative)[parts] if relative else None,
+        mask[parts] if masked else None,
+        of_keys[1:3] if keys else None,
+        -2.5,
+    )
+    by_loops, by_calls = both(scores, 0.375, 2, added)
+    total = scores * np.float32(0.375)
+    for term in (added.relative, None if added.masked is None else np.where(added.masked == 0, -2.5, 0), added.of_keys):
+        total = total if term is None else total + np.asarray(term, np.float32)
+    np.testing.assert_array_equal(by_loops, both(total, 1.0, 2)[0])
+    np.testing.assert_allclose(by_loops, by_calls, 1e-6, 1e-38)
+    assert np.isnan(by_loops[0]).all() == keys
+
+
 def test_scores_are_not_read_again_where_weights_took_their_place() -> None:
     """The first loop of a row keeps scaled scores, another one exponentials; the last one reads these."""
     structures = Structures()
-    assert _Softmax(LoopCode(compiler(), structures, 1), structures)._loops.kept == [4, 4]
+    assert _Softmax(LoopCode(compiler(), structures, 1), structures)._loops({}).kept == [4, 4]
 
 
 @pytest.mark.parametrize("length", [1, 5, 8, 40, 131])

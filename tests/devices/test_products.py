@@ -10,6 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from app.devices.cpu import products
+from app.devices.cpu.activations import ActivationLoop
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.products import ProductKernel
@@ -166,18 +167,29 @@ def test_operators_that_multiply_share_it(kind: str, monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(made, results[1][name], 1e-5, 1e-5)
 
 
+TURNED = {"TransB": "TRANSPOSE"}
 ALONE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] = {
     "few products": ((255, 128), (128, 128), {}, False),
     "many": ((256, 128), (128, 128), {}, True),
     "odd": ((403, 131), (131, 87), {"Alpha": 0.5}, True),
     "matrices": ((3, 5, 80, 70), (3, 5, 70, 60), {}, True),
     "the first turned": ((128, 300), (128, 130), {"TransA": "TRANSPOSE"}, True),
-    "the second turned": ((256, 128), (128, 128), {"TransB": "TRANSPOSE"}, False),
-    "a column turned": ((4096, 1024), (1, 1024), {"TransB": "TRANSPOSE"}, True),
-    "as many rows": ((4096, 32), (32, 64), {}, True),
-    "too many rows": ((4097, 32), (32, 64), {}, False),
-    "beyond the cache": ((32, 512), (512, 513), {}, False),
-    "activated": ((256, 128), (128, 128), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, False),
+    "the second turned": ((256, 128), (128, 128), TURNED, True),
+    "turned, by one row": ((1, 4096), (1024, 4096), TURNED, False),
+    "turned, and odd": ((67, 131), (487, 131), TURNED, True),
+    "turned matrices": ((3, 5, 80, 70), (3, 5, 60, 70), TURNED, True),
+    "a column turned": ((4096, 1024), (1, 1024), TURNED, True),
+    "turned, as many bytes": ((3, 512), (8192, 512), TURNED, True),
+    "turned, and larger": ((3, 512), (8193, 512), TURNED, False),
+    "many rows": ((20001, 32), (32, 17), {}, True),
+    "of rows that the cache holds": ((512, 512), (512, 513), {}, True),
+    "of more": ((513, 512), (512, 513), {}, False),
+    "as many bytes near": ((512, 512), (512, 2048), {}, True),
+    "more": ((512, 512), (512, 2049), {}, False),
+    "read once": ((6, 512), (512, 8192), {}, True),
+    "read once, and larger": ((6, 512), (512, 8193), {}, False),
+    "activated": ((256, 128), (128, 128), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, True),
+    "activated by rows": ((256, 128), (128, 128), {"FusedActivation": {"Type": "ACTIVATION_SOFTMAX"}}, False),
 }
 """Sizes, members, and whether they are done by loops."""
 
@@ -192,14 +204,31 @@ def test_by_whom(device: NumpyDevice, name: str) -> None:
     wanted = np.matmul(first.astype(np.float64), second) * members.get("Alpha", 1)
     c = RANDOM.standard_normal(wanted.shape, np.float32)
     wanted += 2 * c.astype(np.float64)
-    if "FusedActivation" in members:
-        wanted = np.maximum(wanted, 0)
+    match members.get("FusedActivation", {}).get("Type"):
+        case "ACTIVATION_RELU":
+            wanted = np.maximum(wanted, 0)
+        case "ACTIVATION_SOFTMAX":
+            wanted = (e := np.exp(wanted - wanted.max(-1, keepdims=True))) / e.sum(-1, keepdims=True)
     operator = compiled(gemm(a, b, **members) | {"CTensor": desc_of(c), "Beta": 2})
     kernel = device.prepare(operator)
     assert isinstance(kernel, CallsKernel if is_looped else ProductKernel)
     (made,) = run(device, operator, {"ATensor": a, "BTensor": b, "CTensor": c}).values()
     np.testing.assert_allclose(made, wanted, 1e-4, 1e-4)
-    assert kernel.runs_inline is device.prepare(operator).runs_inline is True
+    is_short = wanted.size * first.shape[-1] <= products.INLINE and b.nbytes <= products.MOST_READ
+    assert kernel.runs_inline is device.prepare(operator).runs_inline is is_short
+
+
+@pytest.mark.parametrize(("rows", "by_loop"), [(51, False), (52, True), (40_000, True)])
+def test_what_a_blas_makes_is_activated_by_a_loop(device: NumpyDevice, rows: int, *, by_loop: bool) -> None:
+    """From as many elements on as are worth it, and by pieces that threads share."""
+    a, b = RANDOM.standard_normal((rows, 3), np.float32), RANDOM.standard_normal((3, 5), np.float32)
+    operator = compiled(gemm(a, b, FusedActivation={"Type": "ACTIVATION_LEAKY_RELU", "Alpha": 0.25}))
+    with mock.patch.object(ActivationLoop, "apply", autospec=True, side_effect=ActivationLoop.apply) as apply:
+        (made,) = run(device, operator, {"ATensor": a, "BTensor": b}).values()
+    assert apply.called is by_loop
+    wanted = a.astype(np.float64) @ b
+    np.testing.assert_allclose(made, np.where(wanted < 0, wanted / 4, wanted), 1e-5, 1e-5)
+    assert device.prepare(operator).runs_inline
 
 
 def test_what_takes_long_is_not_inline(device: NumpyDevice) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.devices.cpu import convolution_loops, products
+from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.products import _Loops
@@ -21,8 +22,9 @@ from app.memory.buffers import Buffer
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.graphs.documents import Document, between, constant, graph, into, node, out, resolved, tensor
+from tests.operators import arrays
 from tests.operators.arrays import desc_of, laid_out
-from tests.operators.calls import run
+from tests.operators.calls import compiled, run
 from tests.operators.convolution.test_floats import ConvolutionByCoordinates
 from tests.operators.descriptors import refusals
 from tests.operators.numerics.samples import Exact, off_by
@@ -145,13 +147,38 @@ def in_graph(device: NumpyDevice, document: dict[str, Any], inputs: dict[str, Ar
     return result
 
 
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of loops, where the sizes of `drawn_product` are."""
+    monkeypatch.setattr(products, "MOST_READ", 4 * 100 * 8)
+    monkeypatch.setattr(products, "MOST_NEAR", 4 * 100 * 2 * WIDTH)
+    monkeypatch.setattr(products, "MOST_OWN", 4 * 100 * 4 * WIDTH)
+    monkeypatch.setattr(products, "MOST_PACKED", 4 * 100 * 4 * WIDTH)
+
+
+@pytest.mark.usefixtures("bounds")
+@pytest.mark.parametrize("seed", range(3))
+def test_products_by_loops(device: NumpyDevice, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of graphs, where it is worth few products: read as they lie, turned first, and by BLAS, activated."""
+    monkeypatch.setattr(products, "LEAST_ALONE", 1)
+    rng = np.random.default_rng(seed)
+    taken = set()
+    for _ in range(32):
+        document, inputs = drawn_product(rng)
+        given = {name: each for name, each in inputs.items() if each is not None}
+        operator = compiled(document | {name: desc_of(each) for name, each in given.items()})
+        kernel = device.prepare(operator)
+        stages = len(kernel.calls().stages) if isinstance(kernel, CallsKernel) else 0
+        taken.add((stages, document["FusedActivation"] is not None))
+        is_product(document, inputs, arrays.run(device, operator, given)["OutputTensor"])
+    assert len(taken) == 6
+
+
+@pytest.mark.usefixtures("bounds")
 @pytest.mark.parametrize("known", [True, False], ids=["known", "given"])
 @pytest.mark.parametrize("seed", range(2))
 def test_products_in_graphs(device: NumpyDevice, seed: int, *, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed, read as they lie, and by BLAS beyond the bounds of either, which are here where sizes are."""
-    monkeypatch.setattr(products, "MOST_ROWS", 12)
-    monkeypatch.setattr(products, "MOST_READ", 4 * 100 * 2 * WIDTH)
-    monkeypatch.setattr(products, "MOST_PACKED", 4 * 100 * 4 * WIDTH)
+    """Packed, read as they lie, and by BLAS beyond the bounds of either."""
     taken: list[_Loops | None] = []
     own = _Loops.of
 

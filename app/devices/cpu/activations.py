@@ -1,16 +1,21 @@
 """Fused activations as functions that LLVM's code calls."""
 
 import struct
+from array import array
 from dataclasses import dataclass
 from functools import lru_cache
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.kernels import FORMS
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.kernels import FORMS, Code
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
+from app.devices.cpu.llvm.text import Text
 from app.formula.structures import Questions
 from app.formula.uniform import evaluator
 from app.formula.values import FLOAT32, INT64, Input, Parameter
+from app.memory.arrays import Array
 from app.operators.fusion import Fused
+from app.operators.looks import shared
 from app.operators.parameters import Parameters, numbers_in
 
 
@@ -21,6 +26,41 @@ class LoweredActivation:
     element: Element
     attributes: tuple[int, ...]
     """What a frame has of it, 8 bytes each."""
+
+
+PIECE = 1 << 16
+"""Elements at a time, so that threads share what takes long."""
+
+
+class ActivationLoop:
+    """Applies an activation to what a library made. Safe to use from several threads."""
+
+    def __init__(self, lowered: LoweredActivation, compiler: Compiler) -> None:
+        self._code = Code(compiler, _source(lowered, compiler.vector_floats))
+        self._attributes = lowered.attributes
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._code.is_compiled
+
+    def apply(self, x: Array) -> None:
+        """To `x`, which is packed float32, in place, on the threads at hand."""
+        address, size = x.ctypes.data, x.size
+
+        def activate(turn: int) -> None:
+            count = min(PIECE, size - turn * PIECE)
+            self._code(array("q", [address + 4 * turn * PIECE, count, *self._attributes]))
+
+        shared(-(-size // PIECE), activate)
+
+
+@lru_cache(256)
+def _source(lowered: LoweredActivation, width: int) -> str:
+    text = Text(width)
+    frame = text.frame(("elements", "count"), 1)
+    attributes = text.attributes(lowered.element, 2)
+    text.activate(lowered.element, attributes, frame["elements"], frame["count"])
+    return text.module(lowered.element)
 
 
 def lowered_activation(fused: Fused, name: str = "activation") -> LoweredActivation | None:

@@ -2,7 +2,8 @@
 
 In a graph a matrix that is known before is packed once, in panels as wide as the loops' tiles: so what a loop reads
 lies one after the other. A BLAS would do that at every dispatch, which for a few rows takes longer than the products.
-Others are read as they lie, if the cache holds them; what is larger, or turned, is the BLAS', and so is what is small.
+Others are read as they lie, or packed first where they are turned, if the cache holds them or few rows read them once.
+What is larger is the BLAS', and so is what is small.
 """
 
 import math
@@ -17,13 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType, MatrixTransform
-from app.contract.tensors import TensorDesc
+from app.contract.tensors import TensorDesc, packed_strides
+from app.devices.cpu.activations import ActivationLoop, LoweredActivation, lowered_activation
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.products import FIELDS, Addend, ProductTile, source
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.product_panels import Turned, packed
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads, parts
 from app.devices.device import ExecutionRecord, ensuring
@@ -31,24 +34,29 @@ from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
 from app.operators.arrays import READ, Activation, is_for_blas, matmul, on_words, pieces_of
 from app.operators.compiled import CompiledOperator
+from app.operators.fusion import Fused
 from app.operators.linear_algebra.products import Gemm
 from app.operators.looks import looking
 from app.programs.dispatchable import Dispatchable
 from app.programs.walks import collapse
 
-MOST_ROWS, MOST_PACKED = 1 << 12, 32 << 20
-"""Rows of which a loop reads a panel again and again, and bytes that one packed matrix may have, beside the matrix."""
+MOST_PACKED, MOST_FILLED = 32 << 20, 8 << 20
+"""Bytes that one matrix, which is known before, may have packed, beside the matrix; and panels of few columns, where
+that is more than twice the matrix."""
 
-MOST_FILLED = 8 << 20
-"""Bytes that panels of few columns may be filled up to, where that is more than twice the matrix."""
+MOST_READ, MOST_NEAR, MOST_OWN = 1 << 20, 4 << 20, 16 << 20
+"""Bytes of a matrix that is read again and again while rows go through the cache; where the cache holds these; and
+where they are so few that they read it once, or it is packed."""
 
-MOST_READ, MOST_MATRICES = 1 << 20, 1 << 6
-"""Bytes of a matrix that is read as it lies, for all rows from the cache; and calls for matrices that are no even steps
-apart."""
+MOST_MATRICES = 1 << 6
+"""Calls for matrices that are no even steps apart."""
 
 LEAST_ALONE, MOST_LOOPED = 1 << 22, 1 << 33
 """Products outside of graphs that are worth loops: threads share them at once, where they take a BLAS 80 us, and to cut
 them for sizes that are new takes 100; and so many that loops look often enough whether to go on."""
+
+LEAST_ACTIVATED = 1 << 8
+"""Elements that are worth a loop for an activation by itself, which takes 10 to 30 ms to compile, once."""
 
 AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
@@ -70,10 +78,10 @@ def product_kernel(
         return None
     loops = None
     if team and (known is not None or _products(compiled, operator) >= LEAST_ALONE):
-        loops = _Loops.of(compiled, operator, team.compiler, threads, (known or {}).get("BTensor"))
+        loops = _Loops.of(compiled, operator, team, threads, (known or {}).get("BTensor"))
         if loops and known is None:
             return CallsKernel(compiled, loops.calls(), team, inline=INLINE)
-    return ProductKernel(compiled, operator, loops, threads)
+    return ProductKernel(compiled, operator, loops, _activation(compiled, operator, team), threads)
 
 
 def _products(compiled: Dispatchable, operator: Gemm) -> int:
@@ -107,24 +115,52 @@ def _is_packed(compiled: Dispatchable, known: Collection[str]) -> bool:
     return "BTensor" in known and math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) == 1
 
 
-def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_packed: bool) -> bool:
-    """Whether loops are better than a BLAS, its matrix being packed or not."""
-    c, (rows, depth) = operator.CTensor, _matrix(operator.ATensor, operator.TransA)[0]
-    columns = compiled.outputs["OutputTensor"].Sizes[-1]
-    if operator.FusedActivation or rows > MOST_ROWS:
+def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_known: bool) -> bool:
+    """Whether loops are better than a BLAS, its second matrix being known or not."""
+    c, fused = operator.CTensor, operator.FusedActivation
+    depth, columns = _matrix(operator.BTensor, operator.TransB)[0]
+    if fused and _lowered(fused, compiled) is None:
         return False
-    most = min(max(8 * depth * columns, MOST_FILLED), MOST_PACKED)
-    if is_packed and _panel_bytes(operator, compiled, compiler) > most:
+    if c and columns > 1 and c.strides[-1] not in (0, 1):
         return False
-    if not is_packed:
-        is_turned = _column_stride(operator) != 1 and columns > 1
-        if is_turned or 4 * depth * columns > MOST_READ or _products(compiled, operator) > MOST_LOOPED:
-            return False
-    return not c or columns == 1 or c.strides[-1] in (0, 1)
+    if is_known:
+        return _panel_bytes(operator, compiled, compiler) <= min(max(8 * depth * columns, MOST_FILLED), MOST_PACKED)
+    is_turned, rows = _is_turned(operator, compiled), compiled.outputs["OutputTensor"].Sizes[-2]
+    if is_turned and (rows == 1 or _matrix(operator.BTensor, operator.TransB)[1][0] != 1):
+        return False
+    most = MOST_READ
+    if 4 * rows * depth <= MOST_READ:
+        (tile, _), *_ = _tiles(rows, columns, compiler.vector_floats)
+        most = MOST_OWN if is_turned or tile.rows == rows else MOST_NEAR
+    is_held = not is_turned or _own_bytes(operator, compiled, compiler) <= MOST_OWN
+    return is_held and 4 * depth * columns <= most and _products(compiled, operator) <= MOST_LOOPED
 
 
-def _column_stride(operator: Gemm) -> int:
-    return _matrix(operator.BTensor, operator.TransB)[1][1]
+def _lowered(fused: Fused, compiled: Dispatchable) -> LoweredActivation | None:
+    """None where it is not of each element by itself, or NumPy's."""
+    is_apart = not fused.axes(len(compiled.outputs["OutputTensor"].Sizes))
+    return lowered_activation(fused) if is_apart else None
+
+
+def _activation(compiled: Dispatchable, operator: Gemm, team: Team | None) -> ActivationLoop | Activation | None:
+    """What follows a BLAS."""
+    fused, output = operator.FusedActivation, compiled.outputs["OutputTensor"]
+    if fused is None:
+        return None
+    lowered = _lowered(fused, compiled) if team and output.elements >= LEAST_ACTIVATED else None
+    return (
+        ActivationLoop(lowered, team.compiler) if lowered and team else Activation(fused, fused.axes(len(output.Sizes)))
+    )
+
+
+def _is_turned(operator: Gemm, compiled: Dispatchable) -> bool:
+    """Whether rows of its second operand do not lie as vectors are loaded."""
+    return compiled.outputs["OutputTensor"].Sizes[-1] > 1 and _matrix(operator.BTensor, operator.TransB)[1][1] != 1
+
+
+def _own_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> int:
+    """Of all of the second operand's matrices, packed."""
+    return math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) * _panel_bytes(operator, compiled, compiler)
 
 
 def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> int:
@@ -137,16 +173,22 @@ def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> 
 class ProductKernel:
     """Implements `Kernel`, and `Compiled` if there are `loops`."""
 
-    def __init__(self, compiled: Dispatchable, operator: Gemm, loops: "_Loops | None", threads: Threads) -> None:
+    def __init__(
+        self,
+        compiled: Dispatchable,
+        operator: Gemm,
+        loops: "_Loops | None",
+        activation: ActivationLoop | Activation | None,
+        threads: Threads,
+    ) -> None:
         *self._given, self._target = (
             Tensor(compiled, name, desc) for name, desc in [*compiled.inputs.items(), *compiled.outputs.items()]
         )
         self._a = _Operand.of(operator.ATensor, operator.TransA)
         self._b = _Operand.of(operator.BTensor, operator.TransB)
         self._alpha, self._beta = np.float32(operator.Alpha), np.float32(operator.Beta)
-        fused, sizes = operator.FusedActivation, self._target.desc.Sizes
-        self._activation = Activation(fused, fused.axes(len(sizes))) if fused else None
-        self._loops = loops
+        sizes = self._target.desc.Sizes
+        self._activation, self._loops = activation, loops
         depth, columns = _matrix(operator.BTensor, operator.TransB)[0]
         self._work = _products(compiled, operator) + READ * self._target.desc.elements
         for tensor, operand in zip(self._given, (self._a, self._b), strict=False):
@@ -157,7 +199,8 @@ class ProductKernel:
 
     @property
     def runs_inline(self) -> bool:
-        return self._work <= INLINE and (self._loops is None or self._loops.are_compiled)
+        is_ready = not isinstance(self._activation, ActivationLoop) or self._activation.is_compiled
+        return self._work <= INLINE and is_ready and (self._loops is None or self._loops.are_compiled)
 
     @property
     def own_bytes(self) -> int:
@@ -175,7 +218,7 @@ class ProductKernel:
     ) -> ExecutionRecord:
         ensure = ensuring(cancelled)
         ensure()
-        if not self._is_cut:
+        if not self._is_cut and self._activation is None:
             self._multiply(inputs, outputs[0])
             return RAN
         with looking(ensure, self._threads):
@@ -193,7 +236,9 @@ class ProductKernel:
             made *= self._alpha
         if addend:
             made += addend[0] if self._beta == 1 else addend[0] * self._beta
-        if self._activation:
+        if isinstance(self._activation, ActivationLoop):
+            self._activation.apply(made)
+        elif self._activation:
             self._activation.apply(np, made)
         if made is not out:
             out[...] = made
@@ -229,30 +274,37 @@ class _Loops:
     frame: dict[str, int]
     """What is the same for all calls."""
     panels: Array | None
-    """The packed matrix, if it is one."""
+    """The packed matrix, if it is known."""
+    first: Sequence[Call]
+    """What packs the second operand into memory of its own, if it is turned."""
+    own_bytes: int
     tiles: Sequence[tuple[ProductTile, range]]
     """Which rows each is for."""
     matrices: Sequence[tuple[int, ...]]
-    """Where groups begin, in bytes, of both operands, the addend and the output."""
+    """Where groups begin, in bytes, of both operands as they are multiplied, the addend and the output."""
     groups: int
     work: int
     """Products of a group."""
     threads: Threads
+    attributes: Sequence[int]
+    """The activation's."""
 
     @classmethod
     def of(
-        cls, compiled: Dispatchable, operator: Gemm, compiler: Compiler, threads: Threads, known: Buffer | None
+        cls, compiled: Dispatchable, operator: Gemm, team: Team, threads: Threads, known: Buffer | None
     ) -> "_Loops | None":
         """None where a BLAS is better. `known` is the second operand, if it is the same for all dispatches."""
+        compiler = team.compiler
         a, b, output = operator.ATensor, operator.BTensor, compiled.outputs["OutputTensor"]
         c = operator.CTensor
         (rows, depth), (a_row, a_term) = _matrix(a, operator.TransA)
-        _, (b_term, _) = _matrix(b, operator.TransB)
+        _, (b_term, b_column) = _matrix(b, operator.TransB)
         columns = output.Sizes[-1]
         batch = output.Sizes[:-2]
         is_known = known is not None and _is_packed(compiled, ("BTensor",))
         if not _is_for_loops(operator, compiled, compiler, is_known):
             return None
+        is_turned = not is_known and _is_turned(operator, compiled)
         descs = [a, b, c or output, output]
         sizes, strides = collapse(batch, [each.strides[:-2] for each in descs])
         *outer, groups = sizes
@@ -264,7 +316,7 @@ class _Loops:
         tiles = list(_tiles(rows, columns, compiler.vector_floats))
         form = replace(
             tiles[0][0],
-            is_packed=is_known,
+            is_packed=is_known or is_turned,
             addend=addend,
             is_scaled=operator.Alpha != 1 or (c is not None and operator.Beta != 1),
             ahead=AHEAD if is_known else 0,
@@ -274,15 +326,23 @@ class _Loops:
         panels: Array | None = None
         if is_known and known is not None:
             view = Tensor(compiled, "BTensor", b).view(known).reshape(b.Sizes[-2:])
-            panels = _packed(view if operator.TransB is MatrixTransform.NONE else view.T, wide)
+            panels = packed(view if operator.TransB is MatrixTransform.NONE else view.T, wide)
+        first: list[Call] = []
+        if is_turned:
+            each = _panel_bytes(operator, compiled, compiler) // 4
+            of_packed = [each * step for step in packed_strides(sizes)]
+            first = [*Turned(depth, columns, b_column, wide, sizes, strides[1], of_packed).calls(team)]
+            strides[1] = of_packed
+        fused = operator.FusedActivation
+        activation = _lowered(fused, compiled) if fused else None
         frame = dict.fromkeys(FIELDS, 0) | {
             "b": panels.ctypes.data if panels is not None else 0,
             "depth": depth,
             "columns": columns,
             "a_row": a_row,
             "a_term": a_term,
-            "b_panel": wide if panels is None else depth * wide,
-            "b_term": b_term if panels is None else wide,
+            "b_panel": depth * wide if form.is_packed else wide,
+            "b_term": wide if form.is_packed else b_term,
             "r_row": output.strides[-2],
             "c_row": c.strides[-2] if c else 0,
             "alpha": _bits(operator.Alpha),
@@ -293,26 +353,36 @@ class _Loops:
         matrices = [
             tuple(4 * sum(map(int.__mul__, at, steps)) for steps in strides) for at in product(*map(range, outer))
         ]
-        codes = {tile: Code(compiler, _source(tile)) for tile, _ in tiles}
-        return cls(codes, frame, panels, tiles, matrices, groups, rows * depth * columns, threads)
+        codes = {tile: Code(compiler, _source(tile, activation)) for tile, _ in tiles}
+        attributes = activation.attributes if activation else ()
+        own = _own_bytes(operator, compiled, compiler) if is_turned else 0
+        work = rows * depth * columns
+        return cls(codes, frame, panels, first, own, tiles, matrices, groups, work, threads, attributes)
 
     @property
     def are_compiled(self) -> bool:
-        return all(code.is_compiled for code in self.codes.values())
+        return all(code.is_compiled for code in [*self.codes.values(), *(call.code for call in self.first)])
 
     def calls(self) -> Calls:
-        """All in one stage."""
+        """All in one stage, after what is turned."""
         work = self.work * self.groups * len(self.matrices)
         count = max(pieces(work, self.threads.most), work // MOST_OF_A_CALL)
-        wanted = -(-count // len(self.matrices))
         panels = range(-(-self.frame["columns"] // self.tiles[0][0].columns))
         made: list[Call] = []
-        for starts in self.matrices:
-            for tile, rows in self.tiles:
+        for tile, all_rows in self.tiles:
+            blocks = [*self._blocks(tile, all_rows)]
+            wanted = -(-count // (len(self.matrices) * len(blocks)))
+            for starts, rows in product(self.matrices, blocks):
                 for own in shares(self.groups, panels, rows, tile.rows, wanted):
                     work = math.prod(map(len, own.values())) * self.work // (len(panels) * self._rows)
                     made.append(self._call(tile, own, starts, work))
-        return Calls([made])
+        return Calls([self.first, made] if self.first else [made], self.own_bytes)
+
+    def _blocks(self, tile: ProductTile, rows: range) -> Iterator[range]:
+        """Whole tiles, of which the cache has the rows for all panels."""
+        tiles = range(len(rows) // tile.rows)
+        for part in parts(tiles, max(1, 4 * len(rows) * self.frame["depth"] // MOST_READ)):
+            yield range(rows.start + part.start * tile.rows, rows.start + part.stop * tile.rows)
 
     @property
     def _rows(self) -> int:
@@ -323,15 +393,19 @@ class _Loops:
         for name, along in own.items():
             frame[f"first_{name}"], frame[f"end_{name}"] = along.start, along.stop
         pointers = [Pointer(FIELDS.index("a"), Of.INPUT, 0, starts[0])]
-        if self.panels is None:
+        if self.first:
+            pointers.append(Pointer(FIELDS.index("b"), Of.OWN, 0, starts[1]))
+        elif self.panels is None:
             pointers.append(Pointer(FIELDS.index("b"), Of.INPUT, 1, starts[1]))
         if tile.addend != "none":
             pointers.append(Pointer(FIELDS.index("c"), Of.INPUT, 2, starts[2]))
         pointers.append(Pointer(FIELDS.index("results"), Of.OUTPUT, 0, starts[3]))
-        return Call(self.codes[tile], array("q", frame.values()), pointers, work)
+        return Call(self.codes[tile], array("q", [*frame.values(), *self.attributes]), pointers, work)
 
 
-_source = lru_cache(256)(source)
+@lru_cache(256)
+def _source(tile: ProductTile, activation: LoweredActivation | None) -> str:
+    return source(tile, activation.element if activation else None)
 
 
 def shares(groups: int, panels: range, rows: range, each: int, wanted: int) -> Iterator[dict[str, range]]:
@@ -343,15 +417,6 @@ def shares(groups: int, panels: range, rows: range, each: int, wanted: int) -> I
         own = whole | {cut: part}
         first, end = (rows.start + each * place for place in (own["row"].start, own["row"].stop))
         yield own | {"row": range(first, end)}
-
-
-def _packed(matrix: Array, wide: int) -> Array:
-    """Panels of so many columns, one after the other, and behind them zeros."""
-    depth, columns = matrix.shape
-    panels = -(-columns // wide)
-    padded = np.zeros((depth, panels * wide), np.float32)
-    padded[:, :columns] = matrix
-    return np.ascontiguousarray(padded.reshape(depth, panels, wide).swapaxes(0, 1))
 
 
 def _bits(number: float) -> int:

@@ -22,7 +22,7 @@ from app.operators.arrays import SCRATCH, boxes, for_blas, multiplied, stored, u
 from app.operators.attention import library, pasts, tiles
 from app.operators.attention import sizes as shapes
 from app.operators.attention.parts import with_bias
-from app.operators.attention.softmax import Softmax, softmax
+from app.operators.attention.softmax import Added, Softmax, softmax
 from app.operators.operator import (
     Operator,
     OptionalInputTensorDesc,
@@ -212,7 +212,6 @@ class Attention(Operator):
             query, key, value = (for_blas(xp, stored(each, DataType.FLOAT32)) for each in (query, key, value))
         relative, masked = _grouped(relative, sizes), _grouped(masked, sizes)
         query = query.reshape(sizes.batch, sizes.key_heads, groups, sizes.queries, sizes.size)
-        is_plain = relative is None and masked is None and of_keys is None
         turned, values = for_blas(xp, key.swapaxes(-1, -2)), for_blas(xp, value)
         shape = (sizes.batch, sizes.queries, sizes.key_heads, groups, sizes.value_size)
         if output is not None and not (output.flags.c_contiguous and output.dtype == "float32"):
@@ -221,17 +220,13 @@ class Attention(Operator):
         for box in boxes([sizes.batch, sizes.key_heads, groups, sizes.queries], self._most(xp, sizes)):
             b, h, g, s = (slice(along.start, along.stop) for along in box)
             scores = multiplied(xp, query[b, h, g, s], turned[b, h, None])
-            scale = self.Scale
-            if not is_plain:
-                scores *= scale
-                scale = 1.0
-            if relative is not None:
-                scores += relative[b, h, g, s]
-            if masked is not None:
-                scores += xp.where(masked[b, h, g, s] == 0, self.MaskFilterValue, 0).astype("float32")
-            if of_keys is not None:
-                scores += of_keys[b, None, None, None]
-            by(xp, scores, scale)
+            added = Added(
+                None if relative is None else relative[b, h, g, s],
+                None if masked is None else masked[b, h, g, s],
+                None if of_keys is None else of_keys[b, None, None, None],
+                self.MaskFilterValue,
+            )
+            by(xp, scores, self.Scale, added)
             made[b, s, h, g] = multiplied(xp, scores, values[b, h, None]).transpose(0, 3, 1, 2, 4)
         return self._made(inputs, results | {"OutputTensor": made if output is None else output})
 

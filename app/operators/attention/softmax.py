@@ -1,9 +1,9 @@
 """Softmax of scores; on a GPU by one kernel that reads and writes each of them once."""
 
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from app.formula.values import Value
+from app.formula.values import Value, equal, where
 from app.operators.activation import softmax as shares
 
 THREADS = 128
@@ -66,19 +66,53 @@ extern "C" __global__ void __launch_bounds__(%(threads)d) softmax(float* scores,
 """
 
 
+class Added(NamedTuple):
+    """What is added to scores, one after the other, each of which repeats along dimensions of 1: numbers, `filtered`
+    where a mask is 0, and numbers of keys."""
+
+    relative: Any = None
+    masked: Any = None
+    of_keys: Any = None
+    filtered: float = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.relative is None and self.masked is None and self.of_keys is None
+
+
+NOTHING = Added()
+
+
 class Softmax(Protocol):
     """What `softmax` does, by whatever a device has for it."""
 
-    def __call__(self, xp: Any, scores: Any, scale: float) -> None: ...
+    def __call__(self, xp: Any, scores: Any, scale: float, added: Added = NOTHING) -> None: ...
 
 
-def weights(scores: Value, scale: Value) -> Value:
-    """The same as a formula of a row's element."""
-    return shares.softmax(scores * scale)
+def weights(scores: Value, scale: Value, added: Added, filtered: Value) -> Value:
+    """The same as a formula of a row's element, of what is added all as values."""
+    made = scores * scale
+    if added.relative is not None:
+        made = made + added.relative
+    if added.masked is not None:
+        made = made + where(equal(added.masked, 0), filtered, 0)
+    if added.of_keys is not None:
+        made = made + added.of_keys
+    return shares.softmax(made)
 
 
-def softmax(xp: Any, scores: Any, scale: float) -> None:
-    """Of the last dimension of packed float32 `scores` times `scale`, in their place; NaN of a row with NaN."""
+def softmax(xp: Any, scores: Any, scale: float, added: Added = NOTHING) -> None:
+    """Of the last dimension of packed float32 `scores` times `scale`, and something added, in their place; NaN of a row
+    with NaN."""
+    if not added.is_nothing:
+        scores *= scale
+        scale = 1
+        if added.relative is not None:
+            scores += added.relative
+        if added.masked is not None:
+            scores += xp.where(added.masked == 0, added.filtered, 0).astype("float32")
+        if added.of_keys is not None:
+            scores += added.of_keys
     if xp.__name__ != "cupy":
         if scale != 1:
             scores *= scale

@@ -278,18 +278,8 @@ class _Block:
         with text.when(text.let(f"xor i1 {self._is_last}, true")):
             self._store(term.results, results, masks)
         with text.when(self._is_last):
-            self._store(self._activated(term.results), results, masks)
-
-    def _activated(self, sums: Sequence[str]) -> list[str]:
-        """Through memory, where LLVM makes vectors of what is stated for one element."""
-        text, tile, vector = self._text, self._tile, self._text.vector
-        assert self._activation
-        made = self._frame["activated"]
-        places = [text.at(made, str(number * tile.width)) for number in range(len(sums))]
-        for value, there in zip(sums, places, strict=True):
-            text.do(f"store {vector} {value}, ptr {there}, align {4 * tile.width}")
-        text.activate(self._activation, self._attributes, made, str(len(sums) * tile.width))
-        return [text.let(f"load {vector}, ptr {there}, align {4 * tile.width}") for there in places]
+            made = text.activated(self._activation, self._attributes, frame["activated"], term.results)
+            self._store(made, results, masks)
 
     def _store(self, values: Sequence[str], results: Sequence[str], masks: Sequence[str]) -> None:
         for number, (value, there) in enumerate(zip(values, results, strict=True)):

@@ -7,6 +7,7 @@ to the last.
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.text import Text
 
 FIELDS = (
@@ -15,10 +16,10 @@ FIELDS = (
     *("a_group", "a_row", "a_term", "b_group", "b_panel", "b_term", "c_group", "c_row", "r_group", "r_row"),
     *("alpha", "beta"),
 )
-"""What the frame has, 8 bytes each: four addresses, then numbers, the last two of which are float32. From `first` to
-before `end` of each is computed: groups, that is matrices, panels, and rows, as many as a multiple of those of a tile.
-What is "of" something, as `a_row`, is the way to the next one, in elements. Past the last of `columns` nothing is
-written, nor read unless b is packed."""
+"""What the frame has, 8 bytes each: four addresses, then numbers, the last two of which are float32, then the
+activation's attributes. From `first` to before `end` of each is computed: groups, that is matrices, panels, and rows,
+as many as a multiple of those of a tile. What is "of" something, as `a_row`, is the way to the next one, in elements.
+Past the last of `columns` nothing is written, nor read unless b is packed."""
 
 Addend: TypeAlias = Literal["none", "rows", "columns"]
 """What is added: nothing, something whose columns lie one after the other, or one number for all columns of a row."""
@@ -45,23 +46,33 @@ class ProductTile:
         return self.vectors * self.width
 
 
-def source(tile: ProductTile) -> str:
+def source(tile: ProductTile, activation: Element | None) -> str:
     """The module whose function `kernel` takes a frame of FIELDS."""
     text = Text(tile.width)
     frame = text.frame(FIELDS[:-2], 4)
     for place, name in enumerate(FIELDS[-2:], len(FIELDS) - 2):
         frame[name] = text.let(f"load float, ptr {text.at('%frame', str(place), 'i64')}")
+    attributes = text.attributes(activation, len(FIELDS)) if activation else []
+    if activation:
+        frame["activated"] = text.let(f"alloca [{tile.rows * tile.columns} x float], align {4 * tile.width}")
     with (
         text.loop(frame["first_group"], frame["end_group"], "1", note="") as group,
         text.loop(frame["first_panel"], frame["end_panel"], "1", note="") as panel,
         text.loop(frame["first_row"], frame["end_row"], str(tile.rows), note="") as row,
     ):
-        _tile(text, tile, frame, group.index, panel.index, row.index)
-    return text.module()
+        made, places = _tile(text, tile, frame, group.index, panel.index, row.index)
+        if activation:
+            made = text.activated(activation, attributes, frame["activated"], made)
+        for value, (target, mask) in zip(made, places, strict=True):
+            text.store(value, target, mask)
+    return text.module(*[activation] if activation else [])
 
 
-def _tile(text: Text, tile: ProductTile, frame: dict[str, str], group: str, panel: str, first_row: str) -> None:
-    """One tile of results, all of its terms."""
+def _tile(
+    text: Text, tile: ProductTile, frame: dict[str, str], group: str, panel: str, first_row: str
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """The vectors of one tile of results, all of its terms, and where each belongs, with those of its elements that
+    there are."""
     width, vector = tile.width, text.vector
     rows, columns = range(tile.rows), range(tile.vectors)
 
@@ -99,6 +110,7 @@ def _tile(text: Text, tile: ProductTile, frame: dict[str, str], group: str, pane
                 term.next.append(text.fused(spread, loaded[number], term.values[row * tile.vectors + number]))
     results, addends = start("results"), start("c")
     alpha, beta = text.spread(frame["alpha"]), text.spread(frame["beta"])
+    vectors, places = [], []
     for row in rows:
         target = text.at(_at(text, results, str(row), frame["r_row"]), column)
         addend = _at(text, addends, str(row), frame["c_row"])
@@ -115,7 +127,9 @@ def _tile(text: Text, tile: ProductTile, frame: dict[str, str], group: str, pane
                 if tile.is_scaled:
                     more = text.let(f"fmul {vector} {more}, {beta}")
                 made = text.let(f"fadd {vector} {made}, {more}")
-            text.store(made, text.at(target, str(number * width)), masks[number])
+            vectors.append(made)
+            places.append((text.at(target, str(number * width)), masks[number]))
+    return vectors, places
 
 
 def _at(text: Text, pointer: str, number: str, step: str) -> str:

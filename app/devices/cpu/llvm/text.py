@@ -216,6 +216,17 @@ class Text:
 
         self.each(count, [pointer], [pointer], made)
 
+    def activated(
+        self, activation: Element, attributes: Sequence[str], memory: str, vectors: Sequence[str]
+    ) -> list[str]:
+        """Those of so many vectors, by way of memory, which is aligned to them: there LLVM makes vectors of what is
+        stated for one element."""
+        places = [self.at(memory, str(number * self.width)) for number in range(len(vectors))]
+        for vector, place in zip(vectors, places, strict=True):
+            self.do(f"store {self.vector} {vector}, ptr {place}, align {4 * self.width}")
+        self.activate(activation, attributes, memory, str(len(vectors) * self.width))
+        return [self.let(f"load {self.vector}, ptr {place}, align {4 * self.width}") for place in places]
+
     def each(self, count: str, reads: Sequence[str], writes: Sequence[str], made: Callable[..., str]) -> None:
         """Of so many elements of each of `reads`, at least one, what is `made` to all of `writes`, of which some may be
         one of `reads`."""

@@ -1,0 +1,69 @@
+"""How the second matrix of a product is packed: panels, that is as many columns as tiles have, one after the other."""
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from app.devices.cpu.alone import portions
+from app.devices.cpu.calls import Call, Of, Pointer
+from app.devices.cpu.llvm import tiles
+from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.team import Team
+from app.memory.arrays import Array
+
+
+def packed(matrix: Array, wide: int) -> Array:
+    """Panels of so many columns, one after the other, and behind them zeros."""
+    depth, columns = matrix.shape
+    panels = -(-columns // wide)
+    padded = np.zeros((depth, panels * wide), np.float32)
+    padded[:, :columns] = matrix
+    return np.ascontiguousarray(padded.reshape(depth, panels, wide).swapaxes(0, 1))
+
+
+class Turned(NamedTuple):
+    """Of turned matrices, which the input numbered 1 has, into memory of a kernel's own. Steps are in elements."""
+
+    depth: int
+    columns: int
+    column: int
+    """The step from one column to the next. Terms of each lie one after the other."""
+    wide: int
+    """Columns of a panel."""
+    sizes: Sequence[int]
+    """Of what leads the matrices."""
+    given: Sequence[int]
+    """Steps from matrix to matrix, as they are given, and as they are packed."""
+    made: Sequence[int]
+
+    def calls(self, team: Team) -> Iterator[Call]:
+        """Behind the last columns there is anything."""
+        whole, rest = divmod(self.columns, self.wide)
+        for first, count, along in ((0, whole, self.wide), (whole, 1, rest)):
+            if count and along:
+                yield from self._calls(team, first, count, along)
+
+    def _calls(self, team: Team, first: int, count: int, along: int) -> Iterator[Call]:
+        """So many panels from the first one on, with so many columns each."""
+        sizes = [*self.sizes, count]
+        steps = [*self.given, self.wide * self.column], [*self.made, self.depth * self.wide]
+        code = Code(team.compiler, _source(team.compiler.vector_floats, len(sizes)))
+        cut = sizes.index(max(sizes))
+        work = 8 * math.prod(sizes) // sizes[cut] * along * self.depth
+        for part in portions(range(sizes[cut]), work, team.most):
+            numbers: list[int] = []
+            for axis, (size, *own) in enumerate(zip(sizes, *steps, strict=True)):
+                numbers += [len(part) if axis == cut else size, *[4 * step for step in own]]
+            numbers += [self.depth, along, 4 * self.column, 4 * self.wide]
+            given, made = (4 * (first * each[-1] + part.start * each[cut]) for each in steps)
+            pointers = [Pointer(0, Of.INPUT, 1, given), Pointer(1, Of.OWN, 0, made)]
+            yield Call(code, array("q", [0, 0, *numbers]), pointers, work * len(part))
+
+
+@lru_cache(16)
+def _source(width: int, outer: int) -> str:
+    return tiles.source(4, width, outer)
