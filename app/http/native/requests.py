@@ -10,7 +10,7 @@ from app.codecs.codec import Body, Decoder, Span
 from app.codecs.numbers import Numbers
 from app.codecs.request_cache import RequestCache
 from app.contract.tensors import element_name, path_of
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import in_words, validate
 from app.contract.violations import ContractError, refused
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest, GraphDispatchRequest
@@ -168,7 +168,7 @@ def _each(request: DispatchRequest) -> list[Given]:
         if name not in arrays:
             if path_of(name) != (name,):
                 raise refused(
-                    path, f"inputs has no {abbreviate(name)}; the data of an array's tensors are a list.", field
+                    path, f"inputs has no {in_words(name)}; the data of an array's tensors are a list.", field
                 )
             found.append(Given(name, path, value))
         elif isinstance(value, list):
