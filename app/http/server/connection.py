@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._framing.feed(data)
         except HTTPException as error:
-            self._refuse(error)
+            self._refuse(error.status_code, error.detail)
         else:
             # A header that came in one read, as nearly all do, needs no timer.
             if self._framing.in_header:
@@ -541,16 +541,16 @@ class Connection(asyncio.BufferedProtocol):
         elif self._framing.in_header:
             seconds = self._limits.header_seconds
             detail = f"The request's header was not complete after {seconds:g} seconds; send the whole request again."
-            self._refuse(HTTPException(408, detail))
+            self._refuse(408, detail)
             self._be_ready(at_once=True)
         else:
             self._close()  # there is no request that an answer could belong to
 
     # Refusal
 
-    def _refuse(self, flaw: HTTPException) -> None:
+    def _refuse(self, status: int, detail: str) -> None:
         """Have the request that is being received refused in its turn, as any request is answered, and close."""
-        log.warning("Refused a request: %d %s", flaw.status_code, flaw.detail)
+        log.warning("Refused a request: %d %s", status, detail)
         self._is_refused = True
         self._header_deadline.stop()
         newest = self._newest
@@ -569,7 +569,7 @@ class Connection(asyncio.BufferedProtocol):
             newest.part()
             self._cut_short()
             return
-        newest.spoil(flaw)
+        newest.spoil(HTTPException(status, detail))  # one that was raised would hold frames that hold the connection
 
     def _cut_short(self) -> None:
         if self.transport.is_closing():
