@@ -65,7 +65,7 @@ def run(arguments: tuple[str, ...], inputs: tuple[str, ...], output: Path | None
             if form and output:
                 _save(output, list(form.write(dispatch, outcome, memory).pieces))
         except ContractError as error:
-            raise (in_query(error) if operator else error) from None
+            raise (in_query(operator, error) if operator else error) from None
         if as_json:
             answer = DocumentForm(CODECS["application/json"]).write(dispatch, outcome, memory)
             click.echo(b"".join(answer.pieces))

@@ -26,6 +26,7 @@ from app.codecs.base64 import (
 from app.codecs.codec import Body, Encoded, Hole, Piece, Span
 from app.codecs.json_cutting import Array, cut_out
 from app.codecs.json_slices import decode
+from app.codecs.number_text import integer
 from app.codecs.number_writing import write_nested
 from app.codecs.numbers import Numbers
 from app.codecs.structure import PARSED, Unreadable, object_of, too_deep, too_long
@@ -58,7 +59,8 @@ class JsonCodec:
             text = b"".join(pieces).decode()
             if text.startswith("\ufeff"):
                 raise json.JSONDecodeError("a byte order mark comes first; leave it out", text, 0)
-            document = decode(text, _DECODER, max_depth, memory)
+            decoder = _SIGNED_DECODER if "-0" in text else _DECODER
+            document = decode(text, decoder, max_depth, memory)
             data = None
             found = 0
             if isinstance(document, dict) and isinstance(inputs := document.get("inputs"), dict):
@@ -247,6 +249,8 @@ def _no_constants(name: str) -> None:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=_no_constants)
+_SIGNED_DECODER = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=_no_constants, parse_int=integer)
+"""The same, which takes twice as long for integers."""
 
 
 def _not_base64(value: object, path: Path, why: str) -> ContractError:

@@ -14,7 +14,7 @@ from app.codecs.structure import Unreadable
 from app.codecs.tensor_files import FileLimits, FileTensor, cut_short, whole_type
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import ContractError, refused
 from app.memory.accounts import MemoryShare
 from app.memory.arrays import numpy_type
@@ -174,7 +174,7 @@ def _no_type(name: str, descr: str) -> ContractError:
     allowed = list(_TYPES)
     return refused(
         ("inputs", name, "descr"),
-        f"descr of {name} is {abbreviate(descr)}; it must be one of {', '.join(allowed)}: little-endian numbers, and "
+        f"descr of {name} is {in_words(descr)}; it must be one of {', '.join(allowed)}: little-endian numbers, and "
         "no objects.",
         abbreviate(descr),
         allowed,

@@ -16,7 +16,7 @@ from app.codecs.npy import LONGEST_HEADER, OPENING, check_size, read_header, wri
 from app.codecs.structure import PARSED, Unreadable, too_long, twice
 from app.codecs.tensor_files import FileLimits, FileTensor, check_held, cut_short
 from app.contract.tensors import TensorDesc
-from app.contract.validation import abbreviate
+from app.contract.validation import in_words
 from app.contract.violations import refused
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -104,7 +104,7 @@ class Npz:
                 header = read_header(beginning, name)
                 check_size(header, member.size - header.length)
             except Unreadable as problem:
-                raise Unreadable(f"{abbreviate(member.name)} in the npz file: {problem}") from None
+                raise Unreadable(f"{in_words(member.name)} in the npz file: {problem}") from None
             start, stop = file.start + member.data.start, file.start + member.data.stop
             tensor = header.tensor(Span(start + header.length, stop))
             if inflates:
@@ -122,7 +122,7 @@ class Npz:
             header, called = write_header(name, desc), f"{name}.npy".encode()
             size = len(header) + data.nbytes
             if len(called) > _MAX16:
-                message = f"{abbreviate(name)} is too long a name for a file in npz; ask for safetensors."
+                message = f"{in_words(name)} is too long a name for a file in npz; ask for safetensors."
                 raise refused(("Accept",), message, len(called), _MAX16)
             if offset + size + (1 << 16) > _MAX32:
                 raise refused(("Accept",), f"{name} makes the npz file 4 GiB long; ask for safetensors.", size, _MAX32)

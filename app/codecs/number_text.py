@@ -27,6 +27,17 @@ SPECIAL = {"NaN": math.nan, **INFINITIES}
 
 NUMBER = b"+-.0123456789Ee"
 SPACE = b" \t\r\n"
+
+
+class _MinusZero(int):
+    """-0, as Go and C write -0.0: a 0 for fields of integers, and for those of floats one that has a sign."""
+
+    def __float__(self) -> float:
+        return -0.0
+
+
+_MINUS_ZERO = _MinusZero()
+
 _SPECIAL_TEXT = re.compile(rb'"(?:NaN|-?Infinity)"')
 _STRAY = re.compile(rb"[^-+.0-9eE\s,\[\]]")
 _ENDS = re.compile(rb"[\s,\[\]]")
@@ -110,6 +121,11 @@ def value_at(text: bytes, position: int) -> str:
     before = _ENDS.split(text[start:position])[-1]
     after = _ENDS.split(text[position : position + 20])[0]
     return (before + after).decode("ascii", "backslashreplace")
+
+
+def integer(text: str) -> int:
+    """The number that `text`, a JSON integer, is. Raises ValueError if it has thousands of digits."""
+    return _MINUS_ZERO if text == "-0" else int(text)
 
 
 def plain(text: str) -> object:

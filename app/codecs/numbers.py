@@ -20,7 +20,8 @@ from app.codecs.number_text import BLOCK, SPECIAL, Elements, blocks, has, plain,
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc, tensor_name
-from app.contract.violations import Path, refused
+from app.contract.validation import abbreviate
+from app.contract.violations import ContractError, Path, refused
 from app.memory.accounts import MemoryShare
 from app.memory.arrays import together
 from app.memory.buffers import Buffer
@@ -29,6 +30,8 @@ _COST = 32
 """Bytes that a byte of a block's text may come to while it is read: lists of Python's numbers, and arrays of them."""
 
 _FRACTION = b".eE"
+
+_NUMBER = re.compile(rb"(?<![\w.+-])-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?(?![\w.+-])")
 
 _MINUS_ZERO = re.compile(rb"(?<![eE])-0(?![.eE\d])")
 """As Go and C write -0.0. To orjson it is an integer, which has no sign."""
@@ -108,6 +111,9 @@ def _read(elements: Elements, block: bytes) -> np.ndarray[Any, np.dtype[Any]]:
     try:
         values = orjson.loads(b"[%b]" % block.translate(None, b"[]").removesuffix(b","))
     except orjson.JSONDecodeError as error:
+        beyond = next((each[0].decode() for each in _NUMBER.finditer(block) if math.isinf(float(each[0]))), None)
+        if beyond is not None:  # which JSON allows
+            raise _not_one(elements, abbreviate(beyond)) from None
         raise Unreadable(f"Data of {elements.name} are not JSON numbers: {error}.") from None
     return _converted(elements, values, b'"' in block) if values else np.empty(0, elements.dtype)
 
@@ -124,21 +130,29 @@ def _converted(elements: Elements, values: list[Any], has_specials: bool) -> np.
         is_right = np.isfinite(result) | ~np.isfinite(wide)
         if is_right.all():
             return result
-        bounds = f"{-np.finfo(dtype).max} to {np.finfo(dtype).max}"
-        wrong = values[int(np.argmin(is_right))]
+        raise _not_one(elements, values[int(np.argmin(is_right))])
+    least, most = _range(elements)
+    if float not in set(map(type, values)):  # else one has more than 64 bits
+        with contextlib.suppress(OverflowError):
+            result = np.array(values, dtype)
+            if least <= result.min() <= result.max() <= most:
+                return result
+    raise _not_one(elements, next(each for each in values if not (isinstance(each, int) and least <= each <= most)))
+
+
+def _range(elements: Elements) -> tuple[int, int]:
+    """The least and the greatest number of a type of integers."""
+    if elements.has_booleans:
+        return 0, 1
+    bits, info = elements.data_type.bits, np.iinfo(elements.dtype)
+    return int(info.min) >> max(8 - bits, 0), int(info.max) >> max(8 - bits, 0)
+
+
+def _not_one(elements: Elements, given: object) -> ContractError:
+    """That `given` is a number, and yet none of these elements."""
+    if elements.dtype.kind == "f":
+        bounds = f"{-np.finfo(elements.dtype).max} to {np.finfo(elements.dtype).max}"
     else:
-        bits, info = elements.data_type.bits, np.iinfo(dtype)
-        least, most = (int(each) >> max(8 - bits, 0) for each in (info.min, info.max))
-        bounds = "true or false" if elements.has_booleans else f"{least} to {most}"
-        if float not in set(map(type, values)):  # else one has more than 64 bits
-            with contextlib.suppress(OverflowError):
-                result = np.array(values, dtype)
-                most = 1 if elements.has_booleans else most
-                if least <= result.min() <= result.max() <= most:
-                    return result
-        wrong = next(each for each in values if not (isinstance(each, int) and least <= each <= most))
-    raise elements.refused(
-        f"Data of {elements.name} hold {wrong}, which is no {elements.called}; that is {bounds}.",
-        wrong,
-        bounds,
-    )
+        bounds = "true or false" if elements.has_booleans else " to ".join(map(str, _range(elements)))
+    message = f"Data of {elements.name} hold {given}, which is no {elements.called}; that is {bounds}."
+    return elements.refused(message, given, bounds)

@@ -12,7 +12,7 @@ from app.codecs.structure import PARSED, Unreadable, object_of, too_long
 from app.codecs.tensor_files import FileLimits, FileTensor, cut_short, whole_type
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import refused
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -89,24 +89,24 @@ def _header(text: bytes) -> dict[str, Any]:
 def _tensor(name: str, entry: Any, start: int, stop: int) -> FileTensor:
     """A tensor of a file whose data are from `start` to `stop`. Raises Unreadable, and ContractError for its type."""
     if not isinstance(entry, dict) or entry.keys() != _MEMBERS:
-        raise Unreadable(f"{abbreviate(name)} in the safetensors file has not dtype, shape and data_offsets alone.")
+        raise Unreadable(f"{in_words(name)} in the safetensors file has not dtype, shape and data_offsets alone.")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     data_type = _TYPES.get(dtype) if isinstance(dtype, str) else None
     if data_type is None:
         raise refused(
             ("inputs", name, "dtype"),
-            f"dtype of {abbreviate(name)} is {abbreviate(dtype)}; it must be one of {', '.join(_TYPES)}.",
+            f"dtype of {in_words(name)} is {in_words(dtype)}; it must be one of {', '.join(_TYPES)}.",
             abbreviate(dtype),
             list(_TYPES),
         )
     if not (_are_counts(shape) and _are_counts(offsets) and len(offsets) == 2):
-        raise Unreadable(f"shape or data_offsets of {abbreviate(name)} in the safetensors file are no lists of counts.")
+        raise Unreadable(f"shape or data_offsets of {in_words(name)} in the safetensors file are no lists of counts.")
     begin, end = offsets
     if not begin <= end <= stop - start:
-        raise Unreadable(f"data_offsets of {abbreviate(name)} in the safetensors file lie beyond its end.")
+        raise Unreadable(f"data_offsets of {in_words(name)} in the safetensors file lie beyond its end.")
     if end - begin != prod(shape) * data_type.bytes:
         raise Unreadable(
-            f"{abbreviate(name)} in the safetensors file has {end - begin} bytes; its shape and dtype ask for others."
+            f"{in_words(name)} in the safetensors file has {end - begin} bytes; its shape and dtype ask for others."
         )
     return FileTensor(data_type, shape or [1], None, Span(start + begin, start + end))
 

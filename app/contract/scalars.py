@@ -11,6 +11,7 @@ from pydantic import (
     Discriminator,
     Field,
     PlainSerializer,
+    SkipValidation,
     Tag,
     WithJsonSchema,
 )
@@ -113,7 +114,7 @@ Int = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 
 def _bool(value: object) -> object:
     """BOOL is an integer in C, of which clients write 0 and 1 as they write false and true."""
-    return bool(value) if type(value) is int and value in (0, 1) else value
+    return bool(value) if isinstance(value, int) and value in (0, 1) else value
 
 
 # Generators make no class of "true, false, 0 or 1", so the document asks for the first two.
@@ -182,7 +183,7 @@ def _form(value: Any) -> Literal["number", "union"] | None:
 
 
 Scalar: TypeAlias = Annotated[
-    Annotated[int | float, _READ, _WRITTEN, Tag("number"), WithJsonSchema({"type": "number"})]
+    Annotated[SkipValidation[int | float], _READ, _WRITTEN, Tag("number"), WithJsonSchema({"type": "number"})]
     | Annotated[ScalarUnion, Tag("union")],
     Discriminator(
         _form,

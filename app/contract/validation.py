@@ -53,6 +53,12 @@ def abbreviate(value: object, *, inner: bool = False) -> object:
     return type(value).__name__
 
 
+def in_words(value: object) -> object:
+    """The same within a sentence, where a name that is empty, or blank at an end, would not be seen."""
+    shown = abbreviate(value)
+    return f"'{shown}'" if isinstance(shown, str) and (not shown or shown != shown.strip()) else shown
+
+
 _INVALID = {"INVALID", "DML_OPERATOR_INVALID", "DML_GRAPH_NODE_TYPE_INVALID"}
 """Constants of DirectML that stand for no operator, and for no kind of node."""
 
@@ -104,9 +110,7 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             return Violation(path, f"{name} is missing; it is required here.", None, "a value", Kind.FIELD_MISSING)
         case "extra_forbidden":
             known = _known_fields(model, value, path)
-            message = (
-                f"{abbreviate(name)} is not a field here; known are {', '.join(known)}.{did_you_mean(name, known)}"
-            )
+            message = f"{in_words(name)} is not a field here; known are {', '.join(known)}.{did_you_mean(name, known)}"
             return Violation(path, message, given, known, Kind.FIELD_UNKNOWN)
         case "union_tag_not_found":
             tag_name = context["discriminator"].strip("'")
@@ -121,7 +125,7 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
                 tag,
                 tags if str(tag).startswith("DML_") else [each for each in tags if not each.startswith("DML_")] or tags,
             )
-            told = tag if isinstance(tag, str) else json.dumps(tag)
+            told = in_words(tag) if isinstance(tag, str) else json.dumps(tag)
             return Violation((*path, tag_name), f"{tag_name} {told} is not known here.{meant}", tag, known, Kind.NAME)
         case "literal_error":
             expected = context["expected"].replace("'", "")

@@ -13,7 +13,7 @@ from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.members import Lenient
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of
-from app.contract.validation import abbreviate
+from app.contract.validation import in_words
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation
 from app.graphs.descriptor import GraphDesc
 from app.graphs.schedule import InitializedGraph
@@ -219,7 +219,7 @@ def bind(work: Work, data: Mapping[str, T]) -> dict[str, T]:
     violations = [
         Violation(
             path_of(name),
-            f"{work.name} has no input {abbreviate(name)}"
+            f"{work.name} has no input {in_words(name)}"
             + (f" {work.unbound}." if work.is_known(name) else f".{did_you_mean(name, descs)}"),
             name,
             list(descs),

@@ -11,7 +11,7 @@ import orjson
 
 from app.codecs.codec import Body, Decoder, Hole, Piece
 from app.codecs.msgpack import MsgpackCodec
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import in_words, validate
 from app.contract.violations import ContractError, Hresult, Violation
 from app.engine.graph_documents import (
     GRAPH_ID,
@@ -279,7 +279,7 @@ class GraphStore:
         violations = [
             Violation(
                 ("inputs", name),
-                f"{abbreviate(name)} is not OWNED_BY_DML"
+                f"{in_words(name)} is not OWNED_BY_DML"
                 + (": bind it in each dispatch." if name in compiled.inputs else ", nor an input of the graph."),
                 name,
                 list(owned),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import TensorDesc, path_of
-from app.contract.validation import abbreviate
+from app.contract.validation import in_words
 from app.contract.violations import ContractError, Hresult, Path, Violation
 from app.devices.cpu.device import NumpyDevice
 from app.devices.schedules import initialize
@@ -131,13 +131,11 @@ class GraphCompiler:
         for name, each in owned.items():
             allowed = sorted(set(_lengths(each, max(desc.data_bytes for desc in each.readers.values()))))
             if name not in inputs:
-                message = f"Data for {abbreviate(name)} are missing; OWNED_BY_DML inputs are bound at initialization."
+                message = f"Data for {in_words(name)} are missing; OWNED_BY_DML inputs are bound at initialization."
                 violations.append(Violation(("inputs", name), message, None, name))
             elif inputs[name].nbytes not in allowed:
                 size = inputs[name].nbytes
-                message = (
-                    f"Data for {abbreviate(name)} are {size} bytes; they must be {' or '.join(map(str, allowed))}."
-                )
+                message = f"Data for {in_words(name)} are {size} bytes; they must be {' or '.join(map(str, allowed))}."
                 violations.append(Violation(("inputs", name), message, size, allowed))
         if violations:
             raise ContractError(violations, Hresult.E_INVALIDARG)

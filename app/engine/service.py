@@ -12,7 +12,7 @@ from app import __version__
 from app.contract.constants import FeatureLevel
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
-from app.contract.validation import abbreviate
+from app.contract.validation import in_words
 from app.contract.violations import ContractError, refused
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
@@ -285,7 +285,7 @@ class Service:
             allowed = ["auto", *self.devices]
             raise refused(
                 ("device",),
-                f"There is no device {abbreviate(name)}; give {' or '.join(allowed)}.{did_you_mean(name, allowed)}",
+                f"There is no device {in_words(name)}; give {' or '.join(allowed)}.{did_you_mean(name, allowed)}",
                 name,
                 allowed,
             )

@@ -5,7 +5,7 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from app.contract.tensors import TensorDesc, element_name
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import Path, Violation
 from app.graphs.descriptor import (
     ConstantNode,
@@ -132,7 +132,7 @@ class NodeEnds:
     def called(self, node: int) -> str:
         """`node` in messages."""
         name = self._nodes[node].Name
-        return f"Nodes[{node}]" if name is None else f"Nodes[{node}] ({abbreviate(name)})"
+        return f"Nodes[{node}]" if name is None else f"Nodes[{node}] ({in_words(name)})"
 
     def reader(self, edge: InputEdge | IntermediateEdge, path: Path) -> NodeTensor | None:
         """The tensor that `edge`, which is at `path`, leads to, if that is clear."""
@@ -182,7 +182,7 @@ class NodeEnds:
             if node is None:
                 self._say(
                     (*path, field),
-                    f"{field} is {abbreviate(value)} but no node has that Name; there are "
+                    f"{field} is {in_words(value)} but no node has that Name; there are "
                     f"{listed(self._by_name) or 'none with one'}.",
                     abbreviate(value),
                     _one_of(self._by_name),
@@ -190,7 +190,7 @@ class NodeEnds:
                 return None
             if value in self._second:
                 nodes = f"Nodes[{node}] and Nodes[{self._second[value]}]"
-                message = f"{field} is {abbreviate(value)}, the Name of both {nodes}; give {field}Index in its place."
+                message = f"{field} is {in_words(value)}, the Name of both {nodes}; give {field}Index in its place."
                 self._say((*path, field), message, abbreviate(value), "a name that one node has")
                 return None
         elif value >= len(self._nodes):
@@ -216,7 +216,7 @@ class NodeEnds:
             if value not in names:
                 self._say(
                     (*path, field),
-                    f"{field} is {abbreviate(value)}; {role.value}s of {self.called(node)} are {listed(names)}.",
+                    f"{field} is {in_words(value)}; {role.value}s of {self.called(node)} are {listed(names)}.",
                     abbreviate(value),
                     _one_of(names),
                 )
@@ -230,7 +230,7 @@ class NodeEnds:
         if described is not None and tensor not in described:
             self._say(
                 (*path, field),
-                f"{field} is {abbreviate(value)}{'' if value == tensor else f', which is {tensor}'}, but Desc of "
+                f"{field} is {in_words(value)}{'' if value == tensor else f', which is {tensor}'}, but Desc of "
                 f"{self.called(node)} leaves that out; an edge is at a tensor that is described.",
                 abbreviate(value),
                 _one_of(described),
@@ -370,7 +370,7 @@ def _given(
     else:
         violation = Violation(
             (*path, by_name),
-            f"{by_name} is {abbreviate(called)} and {by_index} is {index}; an edge has one of the two.",
+            f"{by_name} is {in_words(called)} and {by_index} is {index}; an edge has one of the two.",
             abbreviate(called),
             either,
         )

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import TensorDesc
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import ContractError, Path, Violation, refused
 from app.formula.structures import Structures
 from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
@@ -309,7 +309,7 @@ class _Judgement:
                 field = "GraphOutputIndex" if self._outputs.by_index else "GraphOutput"
                 self._say(
                     (*path, field),
-                    f"{field} is {abbreviate(name)}, to which {_at(first[0])} leads already; an output of the graph "
+                    f"{field} is {in_words(name)}, to which {_at(first[0])} leads already; an output of the graph "
                     "has one edge.",
                     abbreviate(name),
                     "an output without an edge",

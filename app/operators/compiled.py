@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from app.contract.constants import FeatureLevel
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of
-from app.contract.validation import abbreviate
+from app.contract.validation import in_words
 from app.contract.violations import ContractError, Hresult, refused
 from app.formula.structures import Structures
 from app.operators.endings import Ended, ending_of
@@ -132,7 +132,7 @@ class CompiledOperator(Dispatchable):
         if name not in operator.in_place:
             allowed = list(operator.in_place)
             return _aliasing(
-                f"in_place is {abbreviate(name)} but {output_name} of {operator.name()} may take the buffer of "
+                f"in_place is {in_words(name)} but {output_name} of {operator.name()} may take the buffer of "
                 f"{' or '.join(allowed) if allowed else 'no input'}.{did_you_mean(name, allowed)}",
                 name,
                 allowed,

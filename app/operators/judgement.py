@@ -242,7 +242,7 @@ def _output_violations(operator: Operator, level: FeatureLevel) -> Iterator[Viol
         if min(sizes) < 1 or math.prod(sizes) > MAX_ELEMENTS:
             yield Violation(
                 path,
-                f"{name} would have Sizes {sizes}, which {_basis(operator)} implies; a tensor has at least one element "
+                f"{name} would have Sizes {sizes}, which {_basis(operator)}; a tensor has at least one element "
                 f"and at most {MAX_ELEMENTS}.",
                 sizes,
                 None,
@@ -254,20 +254,21 @@ def _output_violations(operator: Operator, level: FeatureLevel) -> Iterator[Viol
         elif stated[name].Sizes != sizes:
             yield Violation(
                 path,
-                f"{name} has Sizes {stated[name].Sizes}; {_basis(operator)} implies {sizes}.",
+                f"{name} has Sizes {stated[name].Sizes}; {_basis(operator)} {sizes}.",
                 stated[name].Sizes,
                 sizes,
             )
 
 
 def _basis(operator: Operator) -> str:
-    """What sizes are implied by, in words."""
+    """What implies sizes, in words with their verb."""
     tensors = operator.tensors()
     names = operator.sizes_from or tuple(operator.tensor_names())[:1]
     there = [f"{name} {tensors[name].Sizes}" for name in members(names, tensors)]
     fields = [name for name in names if name not in tensors and name in operator.attribute_names()]
     stated = [f"{name} {_shown(getattr(operator, name))}" for name in fields if getattr(operator, name) is not None]
-    return " with ".join(each for each in (" and ".join(there), ", ".join(stated)) if each) or operator.short_name()
+    told = " with ".join(each for each in (" and ".join(there), ", ".join(stated)) if each) or operator.short_name()
+    return f"{told} {'imply' if len(there or stated) > 1 else 'implies'}"
 
 
 def _shown(value: object) -> object:

@@ -1,5 +1,6 @@
 """tritonclient[http], NVIDIA's own client, against a running server: it uses the service unchanged."""
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http as triton
+import tritonclient.http.aio as asyncio_client
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype, shared_memory
 
+from app.operators.catalog import OPERATORS
 from tests.conftest import RunningServer, running_server
 from tests.inference.wire import datatype
 from tests.messages import Array
@@ -151,3 +154,25 @@ def test_errors_are_read(client: Any) -> None:
         client.infer(MODEL, tensors(), outputs=[triton.InferRequestedOutput("OutputTensor", class_count=2)])
     with pytest.raises(InferenceServerException, match="There is no model none"):
         client.infer("none", tensors())
+
+
+def test_its_client_for_asyncio(sharing: RunningServer) -> None:
+    """It asks for gzip, since its HTTP library does, and reads what comes as it is."""
+
+    async def main() -> None:
+        async with asyncio_client.InferenceServerClient(sharing.url.removeprefix("http://")) as opened:
+            assert await opened.is_server_ready()
+            assert len((await opened.get_inference_statistics())["model_stats"]) >= len(OPERATORS)
+            assert (await opened.get_model_metadata("multihead_attention1"))["name"] == "multihead_attention1"
+            assert (await opened.get_model_config("multihead_attention1"))["name"] == "multihead_attention1"
+            assert len(await opened.get_model_repository_index()) >= len(OPERATORS)
+            for coding in (None, "gzip", "deflate"):
+                results = await asyncio.gather(
+                    *[opened.infer(MODEL, tensors(), response_compression_algorithm=coding) for _ in range(8)]
+                )
+                for result in results:
+                    np.testing.assert_array_equal(result.as_numpy("OutputTensor"), RESULT)
+            with pytest.raises(InferenceServerException, match="There is no model nobody"):
+                await opened.infer("nobody", tensors())
+
+    asyncio.run(main())

@@ -110,8 +110,27 @@ def test_what_rounds_beyond_the_largest_is_refused() -> None:
     assert read("[3.4028235e38]", [1], "FP32") == np.finfo(np.float32).max
     with pytest.raises(ContractError, match="is no FP32"):
         read("[3.4028236e38]", [1], "FP32")
-    with pytest.raises(Unreadable):
-        read("[1e400]", [1], "FP64")
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1E+400", "1" + "0" * 400, "0.1e999"])
+def test_what_is_beyond_double_precision_is_a_number_too(number: str) -> None:
+    """JSON has no range, so it is told as what is beyond the range of a type is."""
+    told = {"FP64": "1.7976931348623157e+308", "FP32": "3.4028234663852886e+38"}
+    if number.isdecimal():
+        told |= {"INT8": "-128 to 127", "UINT64": "0 to 18446744073709551615", "BOOL": "true or false"}
+    for datatype, allowed in told.items():
+        with pytest.raises(ContractError) as refused:
+            read(f"[0, {number}]", [2], datatype)
+        (violation,) = refused.value.violations
+        assert violation.message.startswith(f"Data of X hold {number[:77]}")
+        assert len(violation.message) < 300
+        assert allowed in str(violation.allowed)
+
+
+@pytest.mark.parametrize("text", ["[1e400,-00]", "[01e400]", "[1e400.]", "[x1e400]", "[1e400 1]"])
+def test_what_is_no_number_beside_one_that_is_beyond(text: str) -> None:
+    with pytest.raises((ContractError, Unreadable)):
+        read(text, [text.count(",") + 1], "FP64")
 
 
 @pytest.mark.parametrize("shape", [[1], [7], [1, 1, 1], [2, 3, 4], [1, 5, 1, 2], [2] * 8, [300, 400]])

@@ -53,6 +53,7 @@ def test_beyond_the_limit_health_is_answered_and_all_else_refused(start_server: 
             with connection(server) as beyond:
                 refused = beyond.ask(DISPATCH)
                 assert "max_connections" in problem_of(refused, 503)["detail"]
+                assert refused.headers["x-request-id"]
                 assert (refused.headers["connection"], refused.headers["retry-after"]) == ("close", "1")
         with connection(server) as silent:
             silent.socket.settimeout(5)  # less than header_seconds
@@ -62,6 +63,7 @@ def test_beyond_the_limit_health_is_answered_and_all_else_refused(start_server: 
         metrics = kept[0].ask(header(method=b"GET", path=b"/metrics")).text
         assert "dmlserve_connections 3.0" in metrics
         assert "dmlserve_connections_refused_total 5.0" in metrics
+        assert 'dmlserve_http_requests_total{method="POST",route="none",status="503"} 2.0' in metrics
     wait_until(lambda: is_served(server))
     assert server.stop() == 0
     assert server.log.read_text().count("max_connections allows, 3") == 1

@@ -94,6 +94,26 @@ def test_arrays_of_tensors(client: httpx.Client) -> None:
     assert error_at("/Sizes", bare)["message"] == "Sizes is of no single tensor here; send a file that has it."
 
 
+def test_an_attribute_that_is_called_as_a_member_of_tensors(client: httpx.Client) -> None:
+    query = "SLICE/dispatch?Offsets=1&Strides=1&DataType=FLOAT32&Sizes=2"
+    made = post(client, f"{query}&InputTensor.Sizes=3", X.tobytes()[:12], RAW)
+    assert made.content == X.tobytes()[4:12]
+    missing = error_at("/InputTensor/Sizes", post(client, query, X.tobytes()[:12], RAW))["message"]
+    assert missing.startswith("InputTensor.Sizes is missing;")
+    assert "Sizes by itself is an attribute of DML_OPERATOR_SLICE" in missing
+    twice = error_at("/Sizes", post(client, f"{query}&Sizes=3", X.tobytes()[:12], RAW))["message"]
+    assert twice == "Sizes is given twice; give it once, and the tensor's as InputTensor.Sizes."
+    others = post(client, "ACTIVATION_RELU/dispatch?Sizes=2&Sizes=2", X.tobytes(), RAW)
+    assert error_at("/Sizes", others)["message"] == "Sizes is given twice; give it once."
+
+
+def test_a_minus_0_in_the_query_has_its_sign(client: httpx.Client) -> None:
+    x = np.array([1, -0.0], np.float32)
+    for given, sign in (("-0", True), ("-0.0", True), ("0", False)):
+        query = f"ELEMENT_WISE_IDENTITY/dispatch?ScaleBias.Scale=1&ScaleBias.Bias={given}"
+        assert np.signbit(loaded(post(client, query, npy(x)))[1]) == sign
+
+
 def test_lists_of_structures_in_the_query(client: httpx.Client) -> None:
     sizes = [f"OutputTensors[{place}].Sizes=1,3&OutputTensors[{place}].DataType=FLOAT32" for place in range(2)]
     made = loaded(post(client, f"SPLIT/dispatch?Axis=0&{sizes[1]}&{sizes[0]}", npy(X)))

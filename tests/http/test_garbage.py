@@ -21,7 +21,7 @@ from app.http.server.limit import ConnectionLimit, Limits
 from app.http.server.scratch import Scratch
 from app.http.server.turn import Turn
 from app.settings import Settings
-from tests.http.wire import header, length
+from tests.http.wire import CHUNKED, header, length
 from tests.messages import CELU, as_json, request
 
 ASKED = 40
@@ -48,6 +48,18 @@ class Sink(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.is_closed
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self.is_closed = True
+
+    def close(self) -> None:
+        self.is_closed = True
 
     def pause_reading(self) -> None:
         """Whoever sends does not wait for it."""
@@ -82,6 +94,11 @@ class Client:
         self.send(data)
         await self._transport.written.wait()  # the first ones are compiled by a worker
         assert self._transport.last.startswith(b"HTTP/1.1 200"), self._transport.last[:300]
+
+    @property
+    def answer(self) -> bytes:
+        """The last one."""
+        return self._transport.last
 
     def close(self) -> None:
         self._transport.is_closed = True
@@ -135,6 +152,30 @@ def test_connections_leave_nothing_to_collect() -> None:
                     asking = client()
                     await asking.ask(data)
                     asking.close()
+                del asking
+            return gc.collect()
+
+    assert asyncio.run(found()) < ASKED // 2
+
+
+@pytest.mark.usefixtures("_no_collections")
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "in its body"])
+def test_refused_connections_leave_nothing_to_collect(later: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.http.server.connection.LINGER_SECONDS", 0.0)
+
+    async def found() -> int:
+        async with clients() as client:
+            begun = header(b"Content-Type: application/json", CHUNKED)
+            for _ in range(2):
+                gc.collect()
+                for _ in range(ASKED):
+                    asking = client()
+                    for data in (begun, b"x\r\n") if later else (begun + b"x\r\n",):
+                        asking.send(data)
+                        await asyncio.sleep(0.002)
+                    assert asking.answer.startswith(b"HTTP/1.1 400 ")
+                    asking.close()
+                await asyncio.sleep(0.01)
                 del asking
             return gc.collect()
 

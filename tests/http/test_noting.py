@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from app import logs
 from app.codecs.codec import Encoded
@@ -183,6 +184,18 @@ def test_what_is_raised_is_a_problem(
     id_ = asyncio.run(main())
     told = [(record.getMessage(), record.__dict__["request_id"]) for record in caplog.records]
     assert told == ([("Exception in answering /a b", id_)] if status == 500 else [])
+
+
+def test_what_has_a_flaw_is_refused_for_it_alone() -> None:
+    async def main() -> None:
+        request = request_of(method="-")
+        request.flaw = HTTPException(431, "It is too long.")
+        noting, reply = await noted(request)
+        reply.sent()
+        assert (reply.status, b"It is too long." in b"".join(map(bytes, reply.pieces))) == (431, True)
+        assert [each[:4] for each in noting.counted] == [("requested", "none", "-", 431), ("refused", "http")]
+
+    asyncio.run(main())
 
 
 def test_what_is_given_up_as_the_service_ends_is_noted() -> None:

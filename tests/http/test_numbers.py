@@ -423,3 +423,55 @@ def test_numbers_elsewhere_are_what_they_were(client: httpx.Client) -> None:
     nowhere = {"operator": {"Type": "ELEMENT_WISE_ABS", "inputs": {"data": [1, 2]}}, "inputs": {"InputTensor": [1]}}
     error_at("/operator/inputs", client.post("/v1/dispatch", json=nowhere))
     assert math.isclose(output(dispatch(client, absolute(), {"InputTensor": [1e-45]}))["data"][0], 1e-45, rel_tol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "x"),
+    [
+        ({"Type": "ELEMENT_WISE_IDENTITY", "ScaleBias": {"Scale": 1, "Bias": "-0"}}, "[-0]"),
+        ({"Type": "ELEMENT_WISE_CLIP", "Min": "-0", "Max": "-0"}, "[1]"),
+        ({"Type": "ELEMENT_WISE_CLIP1", "MinMaxDataType": "FLOAT32", "Min": "-0", "Max": {"Float32": "-0"}}, "[1]"),
+        (
+            {
+                "Type": "PADDING",
+                "PaddingMode": "CONSTANT",
+                "PaddingValue": "-0",
+                "StartPadding": [1],
+                "EndPadding": ["-0"],
+            },
+            "[1]",
+        ),
+        (
+            {
+                "Type": "ACTIVATION_LINEAR",
+                "Alpha": 1,
+                "Beta": "-0",
+                "InputTensor": {"DataType": "FLOAT32", "Sizes": [1]},
+            },
+            "[-0]",
+        ),
+    ],
+)
+def test_an_attribute_of_minus_0_has_its_sign_as_an_integer_too(
+    client: httpx.Client, operator: dict[str, Any], x: str
+) -> None:
+    text = json.dumps({"operator": operator}).replace('"-0"', "-0")
+    body = f'{text[:-1]}, "inputs": {{"InputTensor": {x}}}}}'
+    made = output(client.post("/v1/dispatch", content=body, headers=JSON))["data"][0]
+    assert (made, math.copysign(1, made)) == (0, -1)
+
+
+def test_a_minus_0_is_0_for_integers(client: httpx.Client) -> None:
+    body = """{"operator": {"Type": "CUMULATIVE_SUMMATION", "Axis": -0, "AxisDirection": "INCREASING",
+                            "HasExclusiveSum": -0}, "inputs": {"InputTensor": [1, 2]}}"""
+    assert output(client.post("/v1/dispatch", content=body, headers=JSON))["data"] == [1, 3]
+    refused = client.post("/v1/dispatch", content=body.replace('Axis": -0', 'Axis": 0, "Axes": -0'), headers=JSON)
+    assert error_at("/operator/Axes", refused)["given"] == 0
+
+
+@pytest.mark.parametrize("name", ["", " ", "InputTensor "])
+def test_a_name_that_one_would_not_see_is_quoted(client: httpx.Client, name: str) -> None:
+    message = error_at(f"/inputs/{name}", dispatch(client, absolute(), {name: [1]}))["message"]
+    assert f" has no input '{name}'; inputs are InputTensor." in message
+    message = error_at(f"/operator/{name}", dispatch(client, absolute() | {name: 1}, {"InputTensor": [1]}))["message"]
+    assert message.startswith(f"'{name}' is not a field here;")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.conftest import RunningServer, ServerFactory, ours_only
 from tests.http.load import metric, series, wait_until
 from tests.http.refusals import refusal_of
-from tests.http.wire import connection, header
+from tests.http.wire import CHUNKED, connection, header
 from tests.messages import CELU, output_of, post_json, post_msgpack, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
@@ -128,6 +129,27 @@ class TestLog:
             assert broken.ask(b"NONSENSE\r\n\r\n").status_code == 400
         wait_until(lambda: refusals() > before)  # lines are written by a thread of their own, after the answer
 
+    @ours_only
+    @pytest.mark.parametrize(
+        ("sent", "status", "method", "path"),
+        [
+            (b"NONSENSE\r\n\r\n", 400, "-", "-"),
+            (b"GET /a%20b?secret=1 HTTP/1.1\r\n\r\n", 400, "GET", "/a%20b"),
+            (header(b"Host: another", path=b"/v2/a"), 400, "POST", "/v2/a"),
+            (header(b"X: " + b"x" * (1 << 16), path=b"/b"), 431, "POST", "/b"),
+            (header(CHUNKED, path=b"/v1/dispatch") + b"x\r\n", 400, "POST", "/v1/dispatch"),
+        ],
+    )
+    def test_is_of_what_is_no_request_too(
+        self, server: RunningServer, sent: bytes, status: int, method: str, path: str
+    ) -> None:
+        with connection(server) as broken:
+            answer = broken.ask(sent)
+        assert answer.status_code == status
+        line = line_about(server, answer.headers[ID])
+        assert (line["status"], line["method"], line["path"], line["client"]) == (status, method, path, "127.0.0.1")
+        assert line["response_bytes"] == len(answer.content)
+
     def test_as_text(self, start_server: ServerFactory) -> None:
         running = start_server("--log-format", "text", DMLSERVE_DEADLINE_SECOND="5", dmlserve_api_key="not-to-be-told")
         with httpx.Client(base_url=running.url) as client:
@@ -213,6 +235,30 @@ class TestMetrics:
         assert grown('http_response_size_bytes_sum{route="/v1/dispatch"}') > 3 * len(response.content)
         assert 0 < grown("cpu_seconds_total") < series(client)["cpu_seconds_total"] < 3600
         assert metric(client, "ready") == 1
+
+    @ours_only
+    def test_count_what_is_no_request(self, start_server: ServerFactory) -> None:
+        """Once each, also one whose body goes wrong when it is being read."""
+        server = start_server("--header-seconds", "0.5")
+        requests = 'http_requests_total{{method="{}",route="{}",status="{}"}}'
+        begun = header(CHUNKED, b"Content-Type: application/json")
+        with httpx.Client(base_url=server.url) as client:
+            for sent in ([b"?"], [b"GET /a HTTP/1.1\r\n"], [header(CHUNKED) + b"x\r\n"], [begun, b"x\r\n"]):
+                with connection(server) as broken:
+                    for piece in sent:
+                        broken.send(piece)
+                        time.sleep(0.1)  # in a read of its own
+                    answer = broken.receive()
+                    assert answer.headers[ID]
+                    assert broken.is_closed()
+                refusal_of(answer, 408 if b"/a" in sent[0] else 400)
+            wait_until(lambda: series(client).get(requests.format("POST", "/v1/dispatch", 400), 0) == 1)
+            counted = series(client)
+            assert counted[requests.format("other", "none", 400)] == 1
+            assert counted[requests.format("GET", "none", 408)] == 1
+            assert counted[requests.format("POST", "none", 400)] == 1
+            assert counted['rejections_total{reason="http"}'] == 4
+            assert counted['rejections_total{reason="abandoned"}'] == 0
 
     def test_caches(self, start_server: ServerFactory) -> None:
         server = start_server()

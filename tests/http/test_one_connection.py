@@ -23,6 +23,7 @@ from app.http.server.turn import Turn
 from app.http.server.watches import HALF_CLOSED_SECONDS
 from app.steps import in_step
 from tests.http.clock import Timers
+from tests.http.wire import heeding
 
 KEEP_ALIVE = 30.0
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -145,7 +146,7 @@ class One:
         self.limits = limits or Limits()
         self.ends = Turn()
         self.connection = Connection(
-            self._handle, self.limits, self.state, KEEP_ALIVE, loop, self.ends, Scratch(), transfers
+            heeding(self._handle), self.limits, self.state, KEEP_ALIVE, loop, self.ends, Scratch(), transfers
         )
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

@@ -21,6 +21,7 @@ from app.http.core.asgi import answered_by
 from app.http.core.exchange import Handler, Reply, Request
 from app.http.server.connection import connections
 from app.http.server.limit import Limits
+from tests.http.wire import heeding
 
 LIMITS = Limits(max_header_bytes=2048, max_header_fields=20)
 HEADER_SECONDS = 0.3
@@ -188,7 +189,7 @@ def running(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
             application,
-            http=connect(application.handle, limits),
+            http=connect(heeding(application.handle), limits),
             loop=loop,
             ws="none",
             lifespan="off",

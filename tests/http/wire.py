@@ -7,6 +7,8 @@ from http.client import parse_headers
 
 import httpx
 
+from app.http.core.exchange import Handler, Reply, Request
+from app.http.core.problems import refusing
 from tests.conftest import RunningServer
 
 JSON = b"Content-Type: application/json"
@@ -68,3 +70,14 @@ def connection(server: RunningServer) -> Iterator[Connection]:
             yield opened
         finally:
             opened.hang_up()
+
+
+def heeding(handler: Handler) -> Handler:
+    """Middleware that refuses requests with a flaw, as the service's own does that counts them."""
+
+    async def handle(request: Request) -> Reply:
+        if request.flaw:
+            raise request.flaw
+        return await handler(request)
+
+    return refusing(handle)

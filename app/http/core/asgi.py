@@ -7,6 +7,7 @@ all that is not a tensor's way.
 from collections.abc import MutableMapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.codecs.codec import Encoded
@@ -117,17 +118,17 @@ def answered_by(app: ASGIApp) -> Handler:
         await in_task()
         started: MutableMapping[str, Any] = {}
         pieces: list[bytes] = []
-        is_read = is_complete = is_gone = False
+        is_read = is_complete = is_gone = is_spoilt = False
 
         async def receive() -> Message:
-            nonlocal is_read, is_gone
+            nonlocal is_read, is_gone, is_spoilt
             try:
                 if is_read:
                     await request.body.hung_up()
                     raise Disconnected
                 piece = await request.body.read()
-            except Disconnected:
-                is_gone = True
+            except (Disconnected, HTTPException) as error:  # ASGI has one word for both
+                is_gone, is_spoilt = True, isinstance(error, HTTPException)
                 return {"type": "http.disconnect"}
             is_read = not piece
             return {"type": "http.request", "body": piece, "more_body": not is_read}
@@ -160,6 +161,8 @@ def answered_by(app: ASGIApp) -> Handler:
         finally:
             request.route = getattr(scope.get("route"), "path", "none")
             request.refusal = scope["state"].get("refusal", "")
+        if is_spoilt:
+            await request.body.read()  # which raises that again: whatever the application made of it is no answer
         if not is_complete and is_gone:
             raise Disconnected
         if not started or not is_complete:

@@ -16,6 +16,7 @@ from app.memory.buffers import Buffer
 from app.stages import Stages
 
 if TYPE_CHECKING:
+    from starlette.exceptions import HTTPException
     from starlette.responses import Response  # the command writes answers without a server
 
     from app.engine.prepared import Outcome, Prepared
@@ -46,7 +47,8 @@ class Incoming(Protocol):
         the request's own."""
 
     async def read(self) -> bytes:
-        """Some more of it; empty at its end. Raises Disconnected."""
+        """Some more of it; empty at its end. Raises Disconnected, and HTTPException if it breaks
+        HTTP."""
 
     async def fill(self, buffer: Buffer) -> None:
         """Put the next bytes, of which there must be as many, into `buffer`. Raises Disconnected."""
@@ -61,6 +63,7 @@ class Request:
     __slots__ = (
         "body",
         "client",
+        "flaw",
         "headers",
         "id",
         "is_rehearsal",
@@ -108,6 +111,8 @@ class Request:
         self.scheme = scheme
         self.client = client
         self.server = server
+        self.flaw: HTTPException | None = None
+        """Why it is to be refused as it came, whatever it asks for: of one that is not HTTP little more is known."""
         # What is found out about it, for metrics and the log.
         self.id = ""
         self.is_rehearsal = False

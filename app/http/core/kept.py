@@ -11,8 +11,10 @@ from hashlib import sha256
 from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Encoded
+from app.http.core.compression import coding_of_answer
 from app.http.core.exchange import Handler, Reply, Request
 from app.http.core.media_types import accepts_gzip
+from app.http.core.problems import INFERENCE_PATHS
 
 LEAST = 1 << 10
 """Bytes of a document that is worth to be compressed."""
@@ -97,7 +99,7 @@ async def _told(request: Request, reply: Reply) -> Reply:
     content = b"".join(reply.pieces)
     added = [(b"vary", b"accept, accept-encoding")]
     packed = content
-    if len(content) >= LEAST and accepts_gzip(request.headers.get(b"accept-encoding", b"").decode("latin-1")):
+    if len(content) >= LEAST and _wants_gzip(request):
         packed = _packed(content) if len(content) < QUICK else await asyncio.to_thread(_packed, content)
         added.append((b"content-encoding", b"gzip"))
     tag = tag_of(packed) if headers.get(b"cache-control") != b"no-store" else None
@@ -110,6 +112,15 @@ async def _told(request: Request, reply: Reply) -> Reply:
     kept = [each for each in reply.headers if each[0] != b"content-length"]
     length = (b"content-length", b"%d" % len(packed))
     return Reply(200, [*kept, length, *added], Encoded(len(packed), (packed,)))
+
+
+def _wants_gzip(request: Request) -> bool:
+    """Where Triton's clients ask, only if nothing else is named: the one for asyncio names what its library could read,
+    and reads it as it is."""
+    accepted = request.headers.get(b"accept-encoding", b"")
+    if request.path.startswith(INFERENCE_PATHS):
+        return coding_of_answer(accepted) == b"gzip"
+    return accepts_gzip(accepted.decode("latin-1"))
 
 
 def _field(request: Request, name: bytes) -> str | None:

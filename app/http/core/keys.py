@@ -79,9 +79,9 @@ class Key:
     usage: Usage = field(default_factory=Usage)
 
     def allows(self, method: str, path: str) -> bool:
-        """Whether the key may ask for this at all."""
-        routes = self.terms.routes
-        return not routes or any(wanted in ("", method) and paths.fullmatch(path) for wanted, paths in routes)
+        """Whether the key may ask for this at all. Who may GET may ask for the header alone."""
+        routes, methods = self.terms.routes, ("", method, "GET" if method == "HEAD" else method)
+        return not routes or any(wanted in methods and paths.fullmatch(path) for wanted, paths in routes)
 
 
 class Keys:

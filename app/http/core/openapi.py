@@ -209,7 +209,7 @@ def _refusal(status: int, error: Json | None) -> dict[str, str]:
     content = problem
     if status == 304:
         content = {}
-    elif error and status not in (414, 431):  # what has too much of a header is refused before the path is known
+    elif error:
         name, content = f"Inference{name}", error | (problem if status in _ANY else {})
     _responses[name] = {"description": description, "headers": _headers(status), "content": content}
     return {"$ref": f"#/components/responses/{name}"}

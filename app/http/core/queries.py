@@ -6,7 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import in_words, validate
 from app.contract.violations import ContractError, Violation
 
 M = TypeVar("M", bound=BaseModel)
@@ -16,7 +16,7 @@ def read_query(query: QueryParams, model: type[M], empty_is_absent: bool = False
     """`query` as `model`, whose fields are single texts. Raises ContractError."""
     pairs = [pair for pair in query.multi_items() if pair[1] or not empty_is_absent]
     violations = [
-        Violation((name,), f"{abbreviate(name)} is given {count} times; give it once.", count, 1)
+        Violation((name,), f"{in_words(name)} is given {count} times; give it once.", count, 1)
         for name, count in Counter(name for name, _ in pairs).items()
         if count > 1
     ]

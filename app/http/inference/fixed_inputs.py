@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from app.contract.suggestions import did_you_mean
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import in_words, validate
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import GraphExecuteRequest
 from app.http.inference.documents import InferInput, TensorMetadata, TensorMetadataParameters
@@ -22,7 +22,7 @@ def read_parameters(given: Mapping[str, Any], model: str) -> tuple[str | None, b
     for name, value in given.items():
         if name not in _PARAMETERS:
             known = ", ".join(_PARAMETERS)
-            message = f"{abbreviate(name)} is no parameter of {model}; known are {known}."
+            message = f"{in_words(name)} is no parameter of {model}; known are {known}."
             meant = did_you_mean(name, _PARAMETERS)
             raise refused(("parameters", name), message + meant, name, list(_PARAMETERS))
         if name == BINARY_OUTPUT:
@@ -52,14 +52,14 @@ def _violations(
 ) -> Iterator[Violation]:
     for name in given:
         if name not in wanted:
-            message = f"{abbreviate(name)} {why_not(name)}; inputs are {', '.join(wanted)}.{did_you_mean(name, wanted)}"
+            message = f"{in_words(name)} {why_not(name)}; inputs are {', '.join(wanted)}.{did_you_mean(name, wanted)}"
             yield Violation(("inputs", name), message, name, list(wanted))
     for name, words in wanted.items():
         tensor = given.get(name)
         if tensor is None:
             yield Violation(("inputs", name), f"Input {name} is missing; give {words}.", None, name)
         elif not fits(tensor):
-            shown = f"{tensor.datatype} {abbreviate(tensor.shape)}"
+            shown = f"{tensor.datatype} {in_words(tensor.shape)}"
             yield Violation(("inputs", name), f"Input {name} is {shown}; it must be {words}.", shown, words)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from app.contract.constants import DataType
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import refused
 from app.engine.inference_counts import Took
 from app.engine.prepared import Prepared
@@ -65,7 +65,7 @@ def is_binary(value: object) -> bool:
     if not isinstance(value, bool):
         raise refused(
             ("parameters", BINARY_OUTPUT),
-            f"{BINARY_OUTPUT} is {abbreviate(value)}; it must be true or false.",
+            f"{BINARY_OUTPUT} is {in_words(value)}; it must be true or false.",
             abbreviate(value),
         )
     return value

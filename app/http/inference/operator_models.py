@@ -8,7 +8,7 @@ import numpy as np
 
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import element_name, in_fields, members, packed_strides, path_of
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import in_words, validate
 from app.contract.violations import refused
 from app.engine.dispatch import DispatchRequest
 from app.engine.inference_counts import Took
@@ -93,7 +93,7 @@ def _broadcast(operator: type[Operator], shapes: Mapping[str, list[int]]) -> dic
         try:
             whole = list(np.broadcast_shapes(*(tuple(shapes[name]) for name in there)))
         except ValueError:
-            told = " and ".join(f"{name} {abbreviate(shapes[name])}" for name in there)
+            told = " and ".join(f"{name} {in_words(shapes[name])}" for name in there)
             raise refused(
                 ("inputs",), f"Shapes of {told} cannot be broadcast to one shape by NumPy's rules.", told
             ) from None
@@ -132,7 +132,7 @@ class _Parameters:
                 known = [*attributes, *members, *_SETTINGS, BINARY_OUTPUT]
                 raise refused(
                     ("parameters", name),
-                    f"{abbreviate(name)} is no parameter of {operator.name()}; known are {', '.join(known)}."
+                    f"{in_words(name)} is no parameter of {operator.name()}; known are {', '.join(known)}."
                     f"{did_you_mean(name, known)}",
                     name,
                     known,
@@ -147,7 +147,7 @@ def _put(into: dict[str, Any], name: str, path: list[str], value: object) -> Non
         if not isinstance(into, dict):
             break
     if not isinstance(into, dict) or last in into:
-        raise refused(("parameters", name), f"{abbreviate(name)} is given twice, dotted and not.", name)
+        raise refused(("parameters", name), f"{in_words(name)} is given twice, dotted and not.", name)
     into[last] = value
 
 
@@ -179,7 +179,7 @@ def _by_name(what: str, given: Sequence[N], role: Role, operator: type[Operator]
         if not _is_tensor(operator, name, fields):
             raise refused(
                 (what,),
-                f"{operator.name()} has no {what[:-1]} {abbreviate(name)}; {what} are {', '.join(known)}."
+                f"{operator.name()} has no {what[:-1]} {in_words(name)}; {what} are {', '.join(known)}."
                 f"{did_you_mean(name, known)}",
                 name,
                 list(known),

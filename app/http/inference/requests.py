@@ -16,7 +16,7 @@ from app.codecs.codec import Body, Piece, Span
 from app.codecs.numbers import read_numbers
 from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, Doorkeeper, LastUsed
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import refused
 from app.devices.cuda.shared import ResidentKernel
 from app.devices.device import Tensor
@@ -208,7 +208,7 @@ class InferenceReader:
         ):
             if given not in (None, allowed):
                 raise refused(
-                    (what,), f"{what} is {abbreviate(given)} but the path says {abbreviate(allowed)}.", given, allowed
+                    (what,), f"{what} is {in_words(given)} but the path says {in_words(allowed)}.", given, allowed
                 )
         for what, tensors in (("inputs", request.inputs), ("outputs", request.outputs or [])):
             if len({each.name for each in tensors}) < len(tensors):
@@ -239,7 +239,7 @@ class InferenceReader:
             if each_name not in made:
                 raise refused(
                     ("outputs",),
-                    f"{abbreviate(each_name)} is none of the outputs of this request, which are {', '.join(made)}.",
+                    f"{in_words(each_name)} is none of the outputs of this request, which are {', '.join(made)}.",
                     each_name,
                     made,
                 )
@@ -336,7 +336,7 @@ def _on(gpu: str, request: InferRequest) -> InferRequest:
     if given not in ("auto", gpu):
         raise refused(
             ("parameters", "device"),
-            f"device is {abbreviate(given)} but tensors are in regions on {gpu}, where they are used; leave it out.",
+            f"device is {in_words(given)} but tensors are in regions on {gpu}, where they are used; leave it out.",
             abbreviate(given),
             ["auto", gpu],
         )
@@ -347,7 +347,7 @@ def _check_datatype(tensor: InferInput) -> None:
     if tensor.datatype not in DATATYPES:
         raise refused(
             (tensor.name, "datatype"),
-            f"datatype of {tensor.name} is {abbreviate(tensor.datatype)}; it must be one of {', '.join(DATATYPES)}."
+            f"datatype of {tensor.name} is {in_words(tensor.datatype)}; it must be one of {', '.join(DATATYPES)}."
             f"{meant_datatype(tensor.datatype)}",
             tensor.datatype,
             list(DATATYPES),

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from starlette.exceptions import HTTPException
 
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import ContractError, refused
 from app.devices.cuda.shared import NotShared, SharedMemory
 from app.devices.device import OnDevice
@@ -85,7 +85,7 @@ class Region:
     def _shrunk(self) -> ContractError:
         return refused(
             ("shared_memory_region",),
-            f"Region {abbreviate(self.name)} was registered with {self.byte_size} bytes at offset {self.offset} of "
+            f"Region {in_words(self.name)} was registered with {self.byte_size} bytes at offset {self.offset} of "
             f"{self.key}, which has become smaller since; register it again.",
         )
 
@@ -138,7 +138,7 @@ class Regions:
             raise refused(("name",), "A region's name has 1 to 256 characters and no control characters.", name)
         with self._lock:
             if name in self._regions:
-                raise HTTPException(409, f"There is a region {abbreviate(name)} already; unregister it first.")
+                raise HTTPException(409, f"There is a region {in_words(name)} already; unregister it first.")
             if len(self._regions) >= self.most:
                 raise refused(("name",), f"There are {self.most} regions, the most there may be.", name, self.most)
             if isinstance(asked, documents.SharedMemoryRegisterRequest):
@@ -182,7 +182,7 @@ class Regions:
             return self._regions[name]
         except KeyError:
             raise refused(
-                ("shared_memory_region",), f"There is no region {abbreviate(name)}; register it before its use.", name
+                ("shared_memory_region",), f"There is no region {in_words(name)}; register it before its use.", name
             ) from None
 
     def found(self, names: Iterable[str]) -> dict[str, AnyRegion]:
@@ -209,7 +209,7 @@ def gpu_of(regions: Iterable[AnyRegion]) -> str | None:
             if found and found.device != region.device:
                 raise refused(
                     ("shared_memory_region",),
-                    f"Region {abbreviate(found.name)} is on {found.device} and region {abbreviate(region.name)} on "
+                    f"Region {in_words(found.name)} is on {found.device} and region {in_words(region.name)} on "
                     f"{region.device}; one dispatch takes regions of one GPU.",
                     region.device,
                     found.device,
@@ -223,8 +223,7 @@ def check_span(region: AnyRegion, start: int, size: int) -> None:
     if start + size > region.byte_size:
         raise refused(
             ("shared_memory_region",),
-            f"Region {abbreviate(region.name)} has {region.byte_size} bytes; {size} at offset {start} are not all in "
-            "it.",
+            f"Region {in_words(region.name)} has {region.byte_size} bytes; {size} at offset {start} are not all in it.",
             start + size,
             region.byte_size,
         )
@@ -235,7 +234,7 @@ def _opened(name: str, asked: documents.SharedMemoryRegisterRequest) -> Region:
     if not _KEY.fullmatch(key):
         raise refused(
             ("key",),
-            f"key {abbreviate(key)} is no name of a shared memory object: letters, digits, _ . - after at most one /, "
+            f"key {in_words(key)} is no name of a shared memory object: letters, digits, _ . - after at most one /, "
             "and no semaphore's.",
             key,
         )

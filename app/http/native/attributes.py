@@ -8,10 +8,11 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+from app.codecs.number_text import integer
 from app.contract.kinds import Kind
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import element_name, path_of
-from app.contract.validation import abbreviate
+from app.contract.validation import in_words
 from app.contract.violations import ContractError, Violation, refused
 from app.operators.operator import Operator, Role
 
@@ -63,9 +64,9 @@ def read_attributes(operator: type[Operator], pairs: Iterable[tuple[str, str]]) 
         for parent in parents:
             into = into.setdefault(parent, {})
             if not isinstance(into, dict):
-                raise _twice(name)
+                raise _twice(operator, name)
         if last in into:
-            raise _twice(name)
+            raise _twice(operator, name)
         into[last] = _typed(kind, text)
     members = made["operator"]
     for field in [field for field, each in members.items() if isinstance(each, dict)]:
@@ -83,25 +84,35 @@ def _in_order(field: str, by_place: dict[object, Any]) -> list[Any]:
     return [by_place[place] for place in range(len(by_place))]
 
 
-def in_query(error: ContractError) -> ContractError:
+def in_query(operator: type[Operator], error: ContractError) -> ContractError:
     """`error` with the paths of fields as `read_attributes` takes them."""
-    violations = [_in_query(each) if each.path[:1] == ("operator",) else each for each in error.violations]
+    violations = [_in_query(operator, each) if each.path[:1] == ("operator",) else each for each in error.violations]
     return ContractError(violations, error.hresult)
 
 
-def _in_query(violation: Violation) -> Violation:
+def _in_query(operator: type[Operator], violation: Violation) -> Violation:
     """A field's of the descriptor. Of one that is not known the others are told that stand beside the descriptor's."""
     made = replace(violation, path=violation.path[1:], stated_kind=violation.kind)
+    if made.kind is Kind.FIELD_MISSING and len(made.path) == 2 and _is_both(operator, made.path[1]):
+        tensor, member = made.path
+        why = f"{member} by itself is an attribute of {operator.name()}"
+        return replace(made, message=f"{tensor}.{member} is missing; it is required here, and {why}.")
     if made.kind is not Kind.FIELD_UNKNOWN or len(made.path) > 1:
         return made
     (name,) = made.path
     known = [*map(str, made.options), *_TENSOR_MEMBERS, *SETTINGS]
-    message = f"{abbreviate(name)} is not a field here; known are {', '.join(known)}.{did_you_mean(name, known)}"
+    message = f"{in_words(name)} is not a field here; known are {', '.join(known)}.{did_you_mean(name, known)}"
     return replace(made, message=message, allowed=known)
 
 
-def _twice(name: str) -> ContractError:
-    return refused((name,), f"{abbreviate(name)} is given twice; give it once.", name)
+def _twice(operator: type[Operator], name: str) -> ContractError:
+    other = f", and the tensor's as {first_input(operator)}.{name}" if _is_both(operator, name) else ""
+    return refused((name,), f"{in_words(name)} is given twice; give it once{other}.", name)
+
+
+def _is_both(operator: type[Operator], name: object) -> bool:
+    """Whether `name` by itself is an attribute, though tensors have such members too, as Sizes of SLICE."""
+    return name in _TENSOR_MEMBERS and name in operator.model_fields
 
 
 def _annotation(model: type[BaseModel], parts: list[str]) -> Any:
@@ -129,5 +140,5 @@ def _typed(annotation: Any, text: str) -> Any:
         inner = text.removeprefix("[").removesuffix("]")
         return [_typed(get_args(lists[0])[0], each.strip()) for each in inner.split(",")] if inner.strip() else []
     if not {int, float, bool}.isdisjoint(parts) and _NUMBER.fullmatch(text):
-        return json.loads(text)
+        return json.loads(text, parse_int=integer)
     return text

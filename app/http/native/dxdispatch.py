@@ -9,7 +9,7 @@ from starlette.datastructures import QueryParams
 
 from app.codecs.codec import Body, Codec, Encoded
 from app.contract.members import Document
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import refused
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
@@ -110,7 +110,7 @@ def _model_in(names: list[str], name: str | None) -> PurePosixPath:
         except ValueError as error:
             raise refused(("model",), f"{error}.", abbreviate(name)) from None
         if str(path) not in names:
-            raise refused(("model",), f"The zip has no file {abbreviate(name)}.", abbreviate(name), names[:8])
+            raise refused(("model",), f"The zip has no file {in_words(name)}.", abbreviate(name), names[:8])
         return path
     models = [PurePosixPath(each) for each in names if each.lower().endswith(".json")]
     chosen = [each for each in models if each.name == "model.json"] or models

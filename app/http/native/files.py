@@ -50,7 +50,9 @@ def route(reader: Reader) -> DirectRoute:
         try:
             return await answer_in(wanted, codec, reader, request)
         except ContractError as error:
-            raise in_query(error) from None
+            operator = find_operator(path["Type"])
+            assert operator is not None, "its dispatch has been read"
+            raise in_query(operator, error) from None
 
     text = (
         "Execute one operator on tensors that are files, its attributes in the query: the outputs come in a file, too."

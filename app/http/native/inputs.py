@@ -10,7 +10,7 @@ from app.codecs.numbers import Numbers
 from app.contract.kinds import Kind
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of, tensor_name
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Path, Violation, refused
 from app.engine.dispatch import DispatchRequest
 from app.engine.inputs import apart
@@ -92,7 +92,7 @@ def _unknown(operator: type[Operator], inputs: Mapping[str, object]) -> dict[str
     return {
         name: Violation(
             ("inputs", name),
-            f"{operator.name()} has no input {abbreviate(name)}; inputs are {told}.{did_you_mean(name, known)}",
+            f"{operator.name()} has no input {in_words(name)}; inputs are {told}.{did_you_mean(name, known)}",
             abbreviate(name),
             known,
         )
@@ -134,7 +134,7 @@ def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: Memory
         if one != other:
             raise refused(
                 (*path, member),
-                f"{member} is {abbreviate(one)} here and {abbreviate(other)} in the operator's descriptor; they must "
+                f"{member} is {in_words(one)} here and {in_words(other)} in the operator's descriptor; they must "
                 "agree.",
                 abbreviate(one),
                 [abbreviate(other)],

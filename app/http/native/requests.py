@@ -10,7 +10,7 @@ from app.codecs.codec import Body, Decoder, Span
 from app.codecs.numbers import Numbers
 from app.codecs.request_cache import RequestCache
 from app.contract.tensors import element_name, path_of
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, refused
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest, GraphDispatchRequest
@@ -169,7 +169,7 @@ def _each(request: DispatchRequest) -> list[Given]:
         path = ("inputs", name)
         if name not in arrays:
             if path_of(name) != (name,):
-                message = f"inputs has no {abbreviate(name)}; the data of an array's tensors are a list."
+                message = f"inputs has no {in_words(name)}; the data of an array's tensors are a list."
                 raise refused(path, message, abbreviate(name), operator.tensor_names(Role.INPUT))
             found.append(Given(name, path, value))
         elif isinstance(value, list):

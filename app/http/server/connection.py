@@ -32,7 +32,7 @@ from app.http.server.exchange import Exchange
 from app.http.server.framing import Framing, header_bytes
 from app.http.server.limit import RESERVE_SECONDS, Limits
 from app.http.server.reader import Reader
-from app.http.server.replies import CLOSE, CONTINUE, failure, head_of, refusal
+from app.http.server.replies import CLOSE, CONTINUE, failure, head_of
 from app.http.server.scratch import HEADER, LARGE, READ, Scratch
 from app.http.server.sender import Sender
 from app.http.server.transfers import NO_THREADS, Transfers
@@ -62,6 +62,8 @@ IDLE_SECONDS = 0.25
 _RESERVED = ("/health/", "/v2/health/", "/metrics")
 """What is answered on connections beyond the limit."""
 
+_FULL = "The service has as many connections as max_connections allows; try again."
+
 PIPELINED = 16
 """Requests that a connection has been sent and has not answered, from which on it reads no more, nor takes more of what
 it has read: a read can bring 20,000, each of which takes memory."""
@@ -85,7 +87,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_refused",
         "_is_served",
         "_keep_alive_seconds",
-        "_last_answer",
         "_limits",
         "_newest",
         "_queue",
@@ -143,7 +144,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_refused = False  # what comes now is dropped
         self._is_ending = False  # when the answer that is being sent is complete
         self._is_half_closed = False  # by the client, which still waits for answers
-        self._last_answer = b""  # to the refused request, while its predecessors are still being answered
         self._header_deadline = Deadline(loop)
         self._idle_deadline = Deadline(loop)
         self._rests_since: float  # on the loop's clock
@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._queue:
             return False
         newest = self._queue[-1]
-        if not newest.is_whole:  # it will never be
+        if not newest.is_whole and newest.flaw is None:  # it will never be
             if newest.is_started:
                 return False
             self._queue.pop()
@@ -317,16 +317,14 @@ class Connection(asyncio.BufferedProtocol):
         length: int,
         keep_alive: bool,
     ) -> None:
-        if not self._is_served:
-            if not path.startswith(_RESERVED):
-                raise HTTPException(503, "The service has as many connections as max_connections allows; try again.")
-            keep_alive = False
         self._header_deadline.stop()
-        exchange = self._newest = Exchange(self, method, path, version, length, keep_alive)
+        exchange = self._newest = Exchange(self, method, path, version, length, keep_alive and self._is_served)
         scheme, client, server = self._scheme, self._client, self._server
-        exchange.request = Request(
+        request = exchange.request = Request(
             method, path, raw_path, query, fields, exchange, headers, version, scheme, client, server
         )
+        if not (self._is_served or path.startswith(_RESERVED)):
+            request.flaw = HTTPException(503, _FULL)
         # Clients that know no more than HTTP/1.0 would take it for the answer (RFC 9110, 10.1.1).
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and version != "1.0":
             exchange.expects = True
@@ -479,9 +477,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _rest(self) -> None:
         """Everything is answered."""
-        if self._last_answer:
-            self._answer_and_close(self._last_answer)
-        elif self._is_half_closed:  # what is not whole will never be
+        if self._is_half_closed:  # what is not whole will never be
             self.send_waiting()
             self._close()
         elif self._is_ending:
@@ -544,41 +540,42 @@ class Connection(asyncio.BufferedProtocol):
             self._expect_header()  # until earlier requests are answered we do not read; the client may be done
         elif self._framing.in_header:
             seconds = self._limits.header_seconds
-            self._refuse(
-                408, f"The request's header was not complete after {seconds:g} seconds; send the whole request again."
-            )
+            detail = f"The request's header was not complete after {seconds:g} seconds; send the whole request again."
+            self._refuse(408, detail)
+            self._be_ready(at_once=True)
         else:
             self._close()  # there is no request that an answer could belong to
 
     # Refusal
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answers the request being received, once its predecessors on the connection are answered, and closes."""
+        """Have the request that is being received refused in its turn, as any request is answered, and close."""
         log.warning("Refused a request: %d %s", status, detail)
         self._is_refused = True
         self._header_deadline.stop()
-        reply = refusal(status, detail)
-        answer = b"".join([head_of(reply, [*self._state.default_headers, *reply.headers]), *reply.pieces])
-        newest = self._newest  # of the refused request itself if it is its body that is being received
-        if newest is not None and not newest.is_whole:
+        newest = self._newest
+        if newest is None or newest.is_whole:  # it is a header
+            method, target = self._framing.request_line()
+            raw_path, _, query = target.partition(b"?")
+            path = raw_path.decode("latin-1")
+            newest = self._newest = Exchange(self, method, path, "1.1", 0, keep_alive=False)
+            scheme, client, server = self._scheme, self._client, self._server
+            newest.request = Request(method, path, raw_path, query, [], newest, {}, "1.1", scheme, client, server)
+            self._queue.append(newest)
+        elif newest.is_answered:
+            # An answer that has begun cannot be replaced; cut short, it can at least be told from a whole one.
             if newest in self._queue:
-                self._queue.remove(newest)  # whatever comes of it, nobody will be told
+                self._queue.remove(newest)
             newest.part()
-            if newest.is_started:
-                # An answer that has begun cannot be replaced; cut short, it can at least be told from a whole one.
-                self._answer_and_close(b"" if newest.is_answered else answer)
-                return
-        if self._queue:
-            self._last_answer = answer
-        else:
-            self._answer_and_close(answer)
+            self._cut_short()
+            return
+        newest.spoil(HTTPException(status, detail))  # one that was raised would hold frames that hold the connection
 
-    def _answer_and_close(self, answer: bytes) -> None:
+    def _cut_short(self) -> None:
         if self.transport.is_closing():
             return  # the answer before this one was the last
         self.send_waiting()
         self._sender.cut()
-        self.transport.write(answer)
         self._close_gently()
 
     def _close_gently(self) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Protocol
 
+from starlette.exceptions import HTTPException
+
 from app.codecs.codec import Body
 from app.http.core.exchange import JOINED, Disconnected, Request
 from app.http.server.scratch import LARGE
@@ -41,6 +43,7 @@ class Exchange:
         "_waiter",
         "announced",
         "expects",
+        "flaw",
         "is_answered",
         "is_direct",
         "is_gone",
@@ -79,6 +82,8 @@ class Exchange:
         """An answer has begun."""
         self.is_direct = False
         """What is left comes straight into buffers."""
+        self.flaw: HTTPException | None = None
+        """How what came of it breaks HTTP. There will be no more."""
         self.is_lent = False
         """A thread receives it. Whoever waited may have gone meanwhile."""
         self.request: Request | None = None
@@ -158,7 +163,7 @@ class Exchange:
         self._piece_bytes = 0
 
     def part(self) -> None:
-        """The client has gone, or what it sends makes no sense."""
+        """The client has gone."""
         self.is_gone = True
         self.request = None
         self._wake()
@@ -166,6 +171,14 @@ class Exchange:
             self._gone.set_result(None)
         if self._full is not None and not self._full.done():
             self._full.set_exception(Disconnected())
+
+    def spoil(self, flaw: HTTPException) -> None:
+        """What came last makes no sense, so the answer is `flaw`, unless one has begun."""
+        self.flaw = flaw
+        self.keep_alive = False
+        if self.request is not None:
+            self.request.flaw = flaw
+        self._wake()
 
     def target(self) -> Buffer | None:
         """Where the next bytes belong; None if nobody waits for them."""
@@ -220,15 +233,21 @@ class Exchange:
                 self._connection.hold()
 
     async def _wait(self) -> None:
-        """Until there is more of the body. Raises Disconnected."""
-        if self.is_gone:
-            raise Disconnected
+        """Until there is more of the body. Raises Disconnected, HTTPException."""
+        self._check()
         self._invite()
         self._waiter = self._connection.loop.create_future()
         self._connection.want()
         await self._waiter
-        if self.is_gone and not self._pieces:
+        if not self._pieces:
+            self._check()
+
+    def _check(self) -> None:
+        """Whether there will be more. Raises Disconnected, HTTPException."""
+        if self.is_gone:
             raise Disconnected
+        if self.flaw is not None:
+            raise HTTPException(self.flaw.status_code, self.flaw.detail)  # it would hold frames that hold it
 
     def _invite(self) -> None:
         if self.expects:

@@ -96,6 +96,11 @@ class Framing:
         """What comes next begins a request: a body that the parser waits for came another way."""
         self._parser = self._new_parser()
 
+    def request_line(self) -> tuple[str, bytes]:
+        """Method and target of the request whose header is not complete, as far as they are known, or else dashes."""
+        known = self.in_header and self._url
+        return (self._parser.get_method().decode("ascii"), self._url) if known else ("-", b"-")
+
     def stop(self) -> None:
         """The connection is over. It refers to this, and so does the parser."""
         del self._parser, self._receiver

@@ -25,14 +25,14 @@ def observing(
     handler: Handler, metrics: Metrics, access_log: AccessLog | None, tracing: Tracing | None = None
 ) -> Handler:
     """Middleware around everything else. Where `handler` raises, it answers with a problem: what is not EXPECTED is a
-    500, once, and the log says why."""
+    500, once, and the log says why. A request that has a flaw does not come as far as `handler`."""
 
     async def handle(request: Request) -> Reply:
         started = perf_counter()
         request_id = _identify(request)
         parent = tracing.begin(request) if tracing else None
         try:
-            reply = await handler(request)
+            reply = refused(request, request.flaw) if request.flaw else await handler(request)
         except Exception as error:
             if not isinstance(error, EXPECTED):
                 log.exception("Exception in answering %s", request.path, extra={"request_id": request.id})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from app.codecs.codec import Body
 from app.codecs.structure import SEARCHED, Unreadable
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 from app.models.dxdispatch.files import within
@@ -114,7 +114,7 @@ def members(body: Body, memory: MemoryShare) -> Mapping[str, ZipMember]:
         except ValueError as error:
             raise Unreadable(f"The zip has a file that it must not have: {error}.") from None
         if name in found:
-            raise Unreadable(f"The zip has {abbreviate(name)} twice; put it in once.")
+            raise Unreadable(f"The zip has {in_words(name)} twice; put it in once.")
         found[name] = ZipMember(archive, info)
     return found
 

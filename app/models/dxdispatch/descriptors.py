@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from app.contract.scalars import INFINITIES, ScalarUnion, Size2D
 from app.contract.tensors import TensorDesc
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, Path, Violation, refused
 from app.operators.catalog import find_operator
 from app.operators.fusion import Fused
@@ -42,7 +42,7 @@ def described(value: Mapping[str, Any], type_: str, path: Path) -> Described:
     if kind is None:
         raise refused(
             (*path, "type"),
-            f"There is no operator {abbreviate(type_)}, nor another dispatchable of that type.",
+            f"There is no operator {in_words(type_)}, nor another dispatchable of that type.",
             abbreviate(type_),
             "an operator's name, onnx or dmlSerializedGraph",
         )

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from app.contract.constants import Constant, DataType
 from app.contract.scalars import Uint, Uint64
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, Path, Violation, refused
 
 P = TypeVar("P", bound=BaseModel)
@@ -212,7 +212,7 @@ def command_of(value: object, path: Path) -> Command:
     kind = _COMMANDS.get(told.lower())
     if kind is None:
         allowed = ["dispatch", "print", "writeFile"]
-        raise refused((*path, "type"), f"Unrecognized command {abbreviate(told)}.", abbreviate(told), allowed)
+        raise refused((*path, "type"), f"Unrecognized command {in_words(told)}.", abbreviate(told), allowed)
     return part(kind, value, path)
 
 
@@ -262,4 +262,4 @@ def _source(value: object, path: Path, resources: "dict[str, Any]") -> Source:
 def unknown_resource(name: str, path: Path, resources: "dict[str, Any]") -> Violation:
     """That there is no resource `name`."""
     known = [abbreviate(each) for each in list(resources)[:8]]
-    return Violation(path, f"There is no resource {abbreviate(name)}.", abbreviate(name), known)
+    return Violation(path, f"There is no resource {in_words(name)}.", abbreviate(name), known)

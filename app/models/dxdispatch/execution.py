@@ -8,7 +8,7 @@ import numpy as np
 
 from app.contract.constants import NEWEST
 from app.contract.tensors import TensorDesc, path_of
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, Hresult, Path, Violation, refused
 from app.engine.dispatch import DispatchRequest, Work
 from app.engine.graph_documents import hold_parts
@@ -236,7 +236,7 @@ def _judge_overlaps(work: Work, read: list[_Range], written: list[_Range]) -> No
 def _overlap(output: _Range, other: _Range, why: str) -> ContractError:
     return refused(
         output.path,
-        f"{output.tensor} and {other.tensor} overlap in {abbreviate(output.held.name)}: {why.rstrip('.')}.",
+        f"{output.tensor} and {other.tensor} overlap in {in_words(output.held.name)}: {why.rstrip('.')}.",
         output.held.name,
         None,
         _REMOVED,
@@ -351,7 +351,7 @@ def in_file(error: ContractError, source: str, path: Path) -> ContractError:
     """`error`, whose paths start at what is in a file, at the field that names the file."""
     return ContractError(
         [
-            Violation(path, f"{abbreviate(source)}{each.pointer}: {each.message}", each.given, each.allowed)
+            Violation(path, f"{in_words(source)}{each.pointer}: {each.message}", each.given, each.allowed)
             for each in error.violations
         ],
         error.hresult,

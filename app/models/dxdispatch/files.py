@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from app.contract.validation import abbreviate
+from app.contract.validation import in_words
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 
@@ -39,7 +39,7 @@ def within(path: str) -> PurePosixPath:
     told = path.replace("\\", "/")
     parts = [part for part in told.split("/") if part not in ("", ".")]
     if not parts or told.startswith("/") or _DRIVE.match(told) or ".." in parts or "\0" in told:
-        raise ValueError(f"{abbreviate(path)} does not stay within the folder; give a relative path without '..'")
+        raise ValueError(f"{in_words(path)} does not stay within the folder; give a relative path without '..'")
     return PurePosixPath(*parts)
 
 
@@ -64,10 +64,10 @@ class FolderFiles:
                     memory.ensure_open()
                     count = file.readinto(buffer[filled : filled + _BLOCK])
                     if not count:
-                        raise Missing(f"{abbreviate(path)} became shorter while it was read.")
+                        raise Missing(f"{in_words(path)} became shorter while it was read.")
                     filled += count
         except OSError as error:
-            raise Missing(f"{abbreviate(path)} cannot be read: {error.strerror}.") from None
+            raise Missing(f"{in_words(path)} cannot be read: {error.strerror}.") from None
         return buffer
 
     def _find(self, path: str) -> Path:
@@ -79,7 +79,7 @@ class FolderFiles:
                     return found
             except (OSError, ValueError):  # too long, or with NUL
                 break
-        raise Missing(f"There is no file {abbreviate(path)}, neither beside the model nor in the working directory.")
+        raise Missing(f"There is no file {in_words(path)}, neither beside the model nor in the working directory.")
 
     def write(self, path: str, data: Buffer) -> None:
         try:
@@ -115,7 +115,7 @@ class SentFiles:
             if member:
                 return member.read(most, limit, memory)
         raise Missing(
-            f"There is no file {abbreviate(path)} in the request; send the model and the files that it names as a zip."
+            f"There is no file {in_words(path)} in the request; send the model and the files that it names as a zip."
         )
 
     def write(self, path: str, data: Buffer) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, Path, Violation, refused
 from app.engine.prepared import Outcome, Prepared
 from app.engine.service import Service
@@ -111,7 +111,7 @@ class _Model:
             if dispatchable_type(each, ("dispatchables", name)).lower() == "hlsl":
                 raise refused(
                     ("dispatchables", name, "type"),
-                    f"Dispatchable {abbreviate(name)} is an HLSL shader, which needs Direct3D; operators are run here.",
+                    f"Dispatchable {in_words(name)} is an HLSL shader, which needs Direct3D; operators are run here.",
                     "hlsl",
                     "an operator, onnx or dmlSerializedGraph",
                 )
@@ -137,7 +137,7 @@ class _Model:
             if isinstance(command, Dispatch):
                 if command.dispatchable not in told.dispatchables:
                     known = [abbreviate(each) for each in list(told.dispatchables)[:8]]
-                    message = f"There is no dispatchable {abbreviate(command.dispatchable)}."
+                    message = f"There is no dispatchable {in_words(command.dispatchable)}."
                     violations.append(Violation((*path, "dispatchable"), message, command.dispatchable, known))
                 self._bindings[place] = bindings(command.bindings, *path)
             elif command.resource not in told.resources:
@@ -152,7 +152,7 @@ class _Model:
                 if held.data_type is None and not held.deferred:
                     raise refused(
                         ("commands", place, "resource"),
-                        f"Resource {abbreviate(command.resource)} cannot be printed: it has no initialValuesDataType.",
+                        f"Resource {in_words(command.resource)} cannot be printed: it has no initialValuesDataType.",
                         command.resource,
                         "a resource with initialValuesDataType",
                     )
@@ -178,7 +178,7 @@ class _Model:
         try:
             graph = serialized.read(file, settings.max_graph_structure_bytes, run.memory)
         except Unreadable as error:
-            raise refused(path, f"{abbreviate(source)}: {error}", abbreviate(source)) from None
+            raise refused(path, f"{in_words(source)}: {error}", abbreviate(source)) from None
         desc = graph_desc(graph.document, source, path, run)
         constants = dict(graph.constants)
         folder = PurePosixPath(source.replace("\\", "/")).parent
@@ -221,7 +221,7 @@ class _Model:
     def _print(self, place: int, command: Print, held: Held, before: int, result: Result) -> int:
         """Returns how many elements were printed; `before` were earlier."""
         if held.data_type is None or (held.deferred and not held.initial_bytes):
-            message = f"Could not find deferred resource {abbreviate(held.name)}: nothing was bound to it yet."
+            message = f"Could not find deferred resource {in_words(held.name)}: nothing was bound to it yet."
             raise refused(("commands", place, "resource"), message, held.name)
         count = held.initial_bytes // held.data_type.bytes
         most = self._run.service.settings.max_numbers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import ContractError, Hresult, Path, Violation, refused
 from app.engine.prepared import Outcome, Prepared
 from app.memory.buffers import Buffer
@@ -66,9 +66,7 @@ def _overridden(model: "ModelProto", ports: Signature, given: OnnxDispatchable, 
     for field, sizes in (("freeDimensionNameOverrides", names), ("freeDimensionDenotationOverrides", kinds)):
         for name, size in sizes.items():
             if size < 1:
-                raise refused(
-                    (*path, field, name), f"{abbreviate(name)} is {size}; sizes are at least 1.", size, ">= 1"
-                )
+                raise refused((*path, field, name), f"{in_words(name)} is {size}; sizes are at least 1.", size, ">= 1")
     infos = {each.name: each for each in (*model.graph.input, *model.graph.output)}
 
     def port(each: Port) -> Port:
@@ -156,7 +154,7 @@ class _Model:
             (source,) = sources
             for what, given in (("a counter", source.counter), ("an elementOffset", source.elementOffset)):
                 if given:
-                    message = f"{abbreviate(name)} is bound with {what}, which tensors of ONNX models cannot have."
+                    message = f"{in_words(name)} is bound with {what}, which tensors of ONNX models cannot have."
                     violations.append(Violation(path, message, given))
             try:
                 made[name] = _Bound(path, run.resources[source.name], _stated(port, source, path))
@@ -174,9 +172,7 @@ class _Model:
             if name in bound:
                 called = bound[name].held.name
                 if called in seen:
-                    message = (
-                        f"{abbreviate(name)} and {abbreviate(seen[called])} are both bound to {abbreviate(called)}."
-                    )
+                    message = f"{in_words(name)} and {in_words(seen[called])} are both bound to {in_words(called)}."
                     yield Violation(bound[name].path, message, called)
                 seen[called] = name
 
@@ -187,9 +183,7 @@ class _Model:
         for name, port in self._ports.outputs.items():
             each = bound.get(name)
             if each and port.is_free and each.sizes is None and not each.held.deferred:
-                message = (
-                    f"Sizes of {abbreviate(name)} are free; give the binding a shape, or bind a deferred resource."
-                )
+                message = f"Sizes of {in_words(name)} are free; give the binding a shape, or bind a deferred resource."
                 raise refused(each.path, message, abbreviate(each.held.name), "shape", _REMOVED)
 
     def _sized(self, sizes: Mapping[str, Sizes], run: ModelRun) -> _Sized:
@@ -224,14 +218,14 @@ class _Model:
                 continue
             is_output = name in sized.outputs
             if is_output and each.sizes not in (None, tensor.sizes):
-                message = f"{abbreviate(name)} has the shape {list(tensor.sizes)}, not {list(each.sizes or ())}."
+                message = f"{in_words(name)} has the shape {list(tensor.sizes)}, not {list(each.sizes or ())}."
                 violations.append(Violation((*each.path, "shape"), message, list(each.sizes or ()), list(tensor.sizes)))
             elif each.held.deferred and not is_output and not each.held.sizes:
-                message = f"Resource {abbreviate(each.held.name)} is deferred, and nothing was bound to it yet."
+                message = f"Resource {in_words(each.held.name)} is deferred, and nothing was bound to it yet."
                 violations.append(Violation(each.path, message, each.held.name))
             elif not (each.held.deferred and is_output) and len(each.held.data) < _bytes(tensor):
                 message = (
-                    f"{abbreviate(name)} takes {_bytes(tensor)} bytes; {abbreviate(each.held.name)} has "
+                    f"{in_words(name)} takes {_bytes(tensor)} bytes; {in_words(each.held.name)} has "
                     f"{len(each.held.data)}."
                 )
                 violations.append(Violation(each.path, message, len(each.held.data), f">= {_bytes(tensor)}"))
@@ -259,7 +253,7 @@ def _stated(port: Port, source: Source, path: Path) -> Sizes | None:
         )
     ):
         shown = "any number of dimensions" if own is None else [each if isinstance(each, int) else "?" for each in own]
-        message = f"{abbreviate(port.name)} is bound with the shape {abbreviate(list(sizes))}; it must be {shown}."
+        message = f"{in_words(port.name)} is bound with the shape {in_words(list(sizes))}; it must be {shown}."
         raise refused((*path, "shape"), message, abbreviate(list(sizes)), shown)
     return sizes
 

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic_core import PydanticCustomError
 
 from app.contract.constants import DataType
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import Path, refused
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.addresses import address_of
@@ -128,7 +128,7 @@ class Resources:
                 if data_type not in (None, found):
                     raise refused(
                         (*at, "initialValuesDataType"),
-                        f"initialValuesDataType is {data_type} but {abbreviate(source)} holds {found}.",
+                        f"initialValuesDataType is {data_type} but {in_words(source)} holds {found}.",
                         data_type,
                         found,
                     )
@@ -142,9 +142,9 @@ class Resources:
             else:
                 values, data_type = file, _needed(data_type, path[:-1])
         except arrays.Unusable as error:
-            raise refused(path, f"{abbreviate(source)} {error}.", abbreviate(source)) from None
+            raise refused(path, f"{in_words(source)} {error}.", abbreviate(source)) from None
         if not values:
-            raise refused(path, f"{abbreviate(source)} has no elements; initialValues must be non-empty.", 0, ">= 1")
+            raise refused(path, f"{in_words(source)} has no elements; initialValues must be non-empty.", 0, ">= 1")
         if values is not file:
             # What of the file's memory is left in use is charged as the values.
             self._memory.give(max(len(file) - len(values), 0) if values.obj is file.obj else len(file))

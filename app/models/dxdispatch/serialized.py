@@ -14,7 +14,7 @@ from app.codecs.structure import Unreadable
 from app.contract.constants import Constant, DataType
 from app.contract.scalars import ScalarUnion
 from app.contract.tensors import element_name
-from app.contract.validation import abbreviate, validate
+from app.contract.validation import in_words, validate
 from app.graphs.descriptor import GraphDesc
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -132,11 +132,11 @@ class _Graph:
     def _writer(self, name: str) -> tuple[int, str]:
         found = self._writers.get(name)
         if found is None:
-            raise Unreadable(f"The graph's edge {abbreviate(name)} comes from no node and no input of the graph.")
+            raise Unreadable(f"The graph's edge {in_words(name)} comes from no node and no input of the graph.")
         return found
 
     def _node(self, index: int, node: Table) -> dict[str, Any]:
-        called = f"Node {index} ({abbreviate(node.text(8) or '')}) of the graph"
+        called = f"Node {index} ({in_words(node.text(8) or '')}) of the graph"
         desc = node.table(6)
         inputs, outputs = node.texts(10), node.texts(12)
         if desc is None:
@@ -167,7 +167,7 @@ class _Graph:
         type_ = desc.text(4) or ""
         kind = find_operator(type_)
         if kind is None:
-            raise Unreadable(f"{called} is of the type {abbreviate(type_)}, which is no operator.")
+            raise Unreadable(f"{called} is of the type {in_words(type_)}, which is no operator.")
         made = {"Type": kind.name()}
         for role, names, tables in ((Role.INPUT, inputs, desc.tables(6)), (Role.OUTPUT, outputs, desc.tables(8))):
             made |= self._tensors(index, called, kind, role, names, tables)
@@ -205,7 +205,7 @@ class _Graph:
 
     def _write(self, name: str, index: int, tensor: str) -> None:
         if name in self._writers or name in self._inputs:
-            raise Unreadable(f"Two edges of the graph are called {abbreviate(name)}.")
+            raise Unreadable(f"Two edges of the graph are called {in_words(name)}.")
         self._writers[name] = index, tensor
 
 
@@ -235,7 +235,7 @@ def _attributes(called: str, kind: type[Operator], attributes: list[Table], inne
     for name, each in zip(names, attributes, strict=True):
         told = each.text(4)
         if told and told != name and (told, name) != ("Type", "GeneratorType"):
-            raise Unreadable(f"{called} has the attribute {abbreviate(told)} where {name} must be.")
+            raise Unreadable(f"{called} has the attribute {in_words(told)} where {name} must be.")
         value = _attribute(called, kind, name, each, inner)
         if isinstance(value, bytes):
             raw[name] = value
@@ -276,7 +276,7 @@ def _activation(called: str, value: Table) -> dict[str, Any]:
     type_ = value.text(4) or ""
     kind = find_operator(type_)
     if kind is None:
-        raise Unreadable(f"{called} has an activation {abbreviate(type_)}, which is no operator.")
+        raise Unreadable(f"{called} has an activation {in_words(type_)}, which is no operator.")
     return {"Type": kind.name(), **_attributes(called, kind, value.tables(6), inner=True)}
 
 

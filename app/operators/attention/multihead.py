@@ -183,8 +183,9 @@ class Attention(Operator):
         told = [*sources, *members(("PastKeyTensor",), tensors), *dict.fromkeys(self.head_counts)]
         for name, right in shapes.expected(sizes).items():
             if name in tensors:
-                others = ", ".join(each for each in told if each != name)
-                yield from shapes.wrong_sizes(name, tensors[name], right, f"which {others} imply")
+                others = [each for each in told if each != name]
+                why = f"which {', '.join(others)} {'imply' if len(others) > 1 else 'implies'}"
+                yield from shapes.wrong_sizes(name, tensors[name], right, why)
         if self.MaskTensor:
             right = shapes.mask_sizes(self.MaskType, sizes)
             yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, f"since MaskType is {self.MaskType}")

@@ -13,7 +13,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.scalars import Bound, Scalar, scalar_value
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 from app.contract.violations import Violation
 from app.formula.values import Number, Value, converted, maximum, minimum, not_equal, where
 from app.operators.accuracy import EXACT
@@ -156,7 +156,7 @@ def bound_violations(
             given = getattr(operator, each)
             shown = given if isinstance(given, int | float) else "an object"
             yield Violation(
-                (each,), f"{each} is {abbreviate(shown)}; it {error}.", abbreviate(shown), f"a number of {data_type}"
+                (each,), f"{each} is {in_words(shown)}; it {error}.", abbreviate(shown), f"a number of {data_type}"
             )
 
 

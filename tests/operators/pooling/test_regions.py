@@ -74,7 +74,7 @@ def test_sizes_of_pooling() -> None:
     assert (refusal.pointer, refusal.given, refusal.allowed) == ("/PooledSize/Height", 0, ">= 1")
     large = the_refusal(document | {"PooledSize": {"Height": 1 << 20, "Width": 1 << 15}})
     assert large.pointer == "/OutputTensor/Sizes"
-    assert "with PooledSize Width 32768 and Height 1048576 implies" in large.message
+    assert "with PooledSize Width 32768 and Height 1048576 imply" in large.message
 
 
 # Alignment
