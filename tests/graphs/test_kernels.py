@@ -25,6 +25,8 @@ SMALL = Structures(most=40)
 class _Gpu:
     """What a CudaKernel needs to write its source."""
 
+    clustered = 132
+
     def __init__(self, structures: Structures) -> None:
         self.structures = structures
 

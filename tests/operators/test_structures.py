@@ -171,6 +171,8 @@ class _Launch:
 class _Gpu:
     """What a CudaKernel needs to write its source."""
 
+    clustered = 132
+
     def __init__(self, structures: Structures) -> None:
         self.structures = structures
 

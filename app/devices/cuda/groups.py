@@ -85,7 +85,7 @@ class Rows:
         vectors = -(-self.inner[0] // width)
         across = self._are_across
         elements = int(np.prod(self.inner, dtype=np.int64))
-        blocks = 1 if across else self._blocks_of(elements, clustered)
+        blocks = 1 if across or not clustered else self._blocks_of(elements, clustered)
         most_kept = MOST_KEPT_ACROSS if across else MOST_KEPT
         if blocks > 1:
             most_kept = {blocks * MOST_THREADS: MOST_KEPT[MOST_THREADS]}
