@@ -47,8 +47,7 @@ class Incoming(Protocol):
         the request's own."""
 
     async def read(self) -> bytes:
-        """Some more of it; empty at its end. Raises Disconnected, and HTTPException if it breaks
-        HTTP."""
+        """Some more of it; empty at its end. Raises Disconnected, and HTTPException if it breaks HTTP."""
 
     async def fill(self, buffer: Buffer) -> None:
         """Put the next bytes, of which there must be as many, into `buffer`. Raises Disconnected."""

@@ -557,11 +557,9 @@ class Connection(asyncio.BufferedProtocol):
         if newest is None or newest.is_whole:  # it is a header
             method, target = self._framing.request_line()
             raw_path, _, query = target.partition(b"?")
-            path = raw_path.decode("latin-1")
-            newest = self._newest = Exchange(self, method, path, "1.1", 0, keep_alive=False)
-            scheme, client, server = self._scheme, self._client, self._server
-            newest.request = Request(method, path, raw_path, query, [], newest, {}, "1.1", scheme, client, server)
-            self._queue.append(newest)
+            self.begin(method, raw_path.decode("latin-1"), raw_path, query, "1.1", [], {}, 0, keep_alive=False)
+            newest = self._newest
+            assert newest is not None, "it has begun"
         elif newest.is_answered:
             # An answer that has begun cannot be replaced; cut short, it can at least be told from a whole one.
             if newest in self._queue:
