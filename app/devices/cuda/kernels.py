@@ -46,12 +46,12 @@ class _Form:
     """Whether it computes for longer than tensors are on their way."""
     threads: int = THREADS
     """Of a block."""
+    cluster: int = 1
+    """Blocks that compute together what is one's otherwise."""
 
     @classmethod
-    def of(
-        cls, source: str, per_block: int, arguments: Sequence[Value], *, is_long: bool = False, threads: int = THREADS
-    ) -> "_Form":
-        return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments), is_long, threads)
+    def of(cls, source: str, per_block: int, arguments: Sequence[Value], **more: Any) -> "_Form":
+        return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments), **more)
 
 
 class Launch:
@@ -60,7 +60,7 @@ class Launch:
     def __init__(self, device: Context, form: _Form, tensors: int, arguments: Sequence[object]) -> None:
         self._device = device
         self._is_long = form.is_long
-        self._threads = form.threads
+        self._threads, self._cluster = form.threads, form.cluster
         self._function = device.function(form.source)
         self.per_block = form.per_block
         self._pointers = (ctypes.c_uint64 * tensors)()
@@ -84,7 +84,7 @@ class Launch:
         for number, pointer in enumerate(pointers):
             self._pointers[number] = pointer
         self._count.value = count
-        self._blocks = -(-count // max(self.per_block, 1))
+        self._blocks = -(-count // max(self.per_block, 1)) * self._cluster
         return self
 
     def __call__(self, stream: Any) -> None:
@@ -207,7 +207,8 @@ class CudaKernel:
         expression, stored = self._map.expression, self._map.stored
         if isinstance(kind, RowClass):
             source, arguments = RowLowering(ask, expression, self._inputs, stored).source(kind)
-            return _Form.of(source, kind.groups_of_block, arguments, threads=kind.threads_of_block)
+            threads, cluster = kind.threads_of_block, kind.blocks_of_group
+            return _Form.of(source, kind.groups_of_block, arguments, threads=threads, cluster=cluster)
         if isinstance(kind, CoordinateClass):
             return _Form.of(*CoordinateLowering(ask, expression, self._inputs, stored).source(kind))
         arithmetic = lower(ask, expression, self._inputs, stored)
@@ -229,11 +230,7 @@ class CudaKernel:
             return launch.bind(pointers, places.pieces)
         if launch.per_block == 0:
             return launch.bind(pointers, tiles_of(self._sizes, self._layout(aligned)))
-        if self._rows:
-            kind = self._kind(aligned)
-            assert isinstance(kind, RowClass)
-            return launch.bind(pointers, self._rows.groups * kind.blocks_of_group)
-        return launch.bind(pointers, self._count)
+        return launch.bind(pointers, self._rows.groups if self._rows else self._count)
 
     def _bind_splits(self, splits: Splits, pointers: Sequence[int], pool: Any) -> Launches:
         forms = self._forms_of(splits)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.operators.grids import blocks_of
+from app.operators.indexing.on_gpu import SUM_BEFORE
 
 _THREADS = 256
 
@@ -55,26 +56,10 @@ count(const element* __restrict__ x, unsigned elements, unsigned* __restrict__ c
 extern "C" __global__ void __launch_bounds__(%(adding)d)
 add_up(unsigned* counts, unsigned blocks, unsigned* __restrict__ total)
 {
-    __shared__ unsigned of_warp[%(adding)d / 32];
-    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x %% 32;
     unsigned before = 0;
     for (unsigned base = 0; base < blocks; base += %(adding)d) {
-        const unsigned at = base + threadIdx.x, own = at < blocks ? counts[at] : 0;
-        unsigned up_to = own;
-        for (int step = 1; step < 32; step *= 2) {
-            const unsigned other = __shfl_up_sync(~0u, up_to, step);
-            if (lane >= step) up_to += other;
-        }
-        if (lane == 31) of_warp[warp] = up_to;
-        __syncthreads();
-        unsigned sum = before;
-        for (unsigned n = 0; n < %(adding)d / 32; ++n) {
-            if (n == warp) up_to += sum;
-            sum += of_warp[n];
-        }
-        before = sum;
-        if (at < blocks) counts[at] = up_to - own;
-        __syncthreads();
+        const unsigned at = base + threadIdx.x, made = sum_before<%(adding)d>(at < blocks ? counts[at] : 0, before);
+        if (at < blocks) counts[at] = made;
     }
     if (threadIdx.x == 0) *total = before;
 }
@@ -137,7 +122,7 @@ def source(dtype: np.dtype[Any], columns: int) -> str:
     """The kernels, in CUDA C++. What is not 0 is told by bits, since a comparison takes what is subnormal for it."""
     bits = 8 * dtype.itemsize
     mask = (1 << bits - 1) - 1 if dtype.kind == "f" else (1 << bits) - 1
-    return _KERNELS % {
+    return SUM_BEFORE + _KERNELS % {
         "bits": {1: "unsigned char", 2: "unsigned short", 4: "unsigned"}[dtype.itemsize],
         "mask": f"{mask:#x}",
         "columns": columns,

@@ -76,6 +76,32 @@ along(const element* x, element* y, unsigned long long sequences, unsigned lengt
 }
 """
 
+SUM_BEFORE = r"""
+/* The sum of `before` and of what threads of the block before this one have; `before` becomes that of them all. */
+template <int THREADS, class T> __device__ __forceinline__ T sum_before(T own, T& before)
+{
+    __shared__ T of_warp[THREADS / 32];
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    T up_to = own;
+    for (int step = 1; step < 32; step *= 2) {
+        const T other = __shfl_up_sync(0xffffffffu, up_to, step);
+        if (lane >= step) up_to += other;
+    }
+    T made = __shfl_up_sync(0xffffffffu, up_to, 1);
+    if (lane == 0) made = 0;
+    if (lane == 31) of_warp[warp] = up_to;
+    __syncthreads();
+    T sum = before;
+    for (unsigned n = 0; n < THREADS / 32; ++n) {
+        if (n == warp) made += sum;
+        sum += of_warp[n];
+    }
+    before = sum;
+    __syncthreads();
+    return made;
+}
+"""
+
 _SUMS = r"""
 #include <cuda_fp16.h>
 typedef %(element)s element;
@@ -97,8 +123,6 @@ extern "C" __global__ void __launch_bounds__(%(threads)d)
 sums(const element* x, element* y, unsigned long long rows, unsigned length, int reversed, int exclusive, int together)
 {
     const int each = 4;
-    __shared__ sum of_warp[%(threads)d / 32];
-    const unsigned lane = threadIdx.x %% 32, warp = threadIdx.x / 32;
     for (unsigned long long row = blockIdx.x; row < rows; row += gridDim.x) {
         const element* from = x + row * length;
         element* to = y + row * length;
@@ -117,21 +141,7 @@ sums(const element* x, element* y, unsigned long long rows, unsigned length, int
                 else own[n] = at < length ? loaded(from[reversed ? length - 1 - at : at]) : 0;
                 all += own[n];
             }
-            sum up_to = all;
-            for (int step = 1; step < 32; step *= 2) {
-                const sum other = __shfl_up_sync(0xffffffffu, up_to, step);
-                if (lane >= step) up_to += other;
-            }
-            sum running = __shfl_up_sync(0xffffffffu, up_to, 1);
-            if (lane == 0) running = 0;
-            if (lane == 31) of_warp[warp] = up_to;
-            __syncthreads();
-            sum here = before;
-            for (unsigned n = 0; n < %(threads)d / 32; ++n) {
-                if (n == warp) running += here;
-                here += of_warp[n];
-            }
-            before = here;
+            sum running = sum_before<%(threads)d>(all, before);
             element made[each];
             #pragma unroll
             for (int n = 0; n < each; ++n) {
@@ -148,7 +158,6 @@ sums(const element* x, element* y, unsigned long long rows, unsigned length, int
                 for (int n = 0; n < each; ++n)
                     if (start + n < length) to[reversed ? length - 1 - start - n : start + n] = made[n];
             }
-            __syncthreads();
         }
     }
 }
@@ -286,7 +295,7 @@ def _threads(size: int) -> int:
 
 @cache
 def _sums(cupy: Any, name: str) -> Any:
-    return cupy.RawKernel(_SUMS % _scanned(name), "sums")
+    return cupy.RawKernel(SUM_BEFORE + _SUMS % _scanned(name), "sums")
 
 
 @cache
