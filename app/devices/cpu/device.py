@@ -43,6 +43,7 @@ from app.devices.cpu.runs import Run
 from app.devices.cpu.scans import scan_kernel
 from app.devices.cpu.scatters import scatter_kernel
 from app.devices.cpu.simpler import simpler
+from app.devices.cpu.split_totals import split_total_kernel
 from app.devices.cpu.tables import Table, Tables, by_take, is_tabled
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.cpu.tiles import TILED, tiles_kernel
@@ -188,6 +189,7 @@ class NumpyDevice:
             if loops:
                 by_own = _first_of(_OF_COORDINATES, compiled, loops.team)
                 by_own = by_own or weighted_sums_kernel(compiled, loops.team, self._structures)
+                by_own = by_own or split_total_kernel(compiled, loops.team, self._threads, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
             if by_own:
                 return by_own

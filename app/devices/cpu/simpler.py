@@ -8,6 +8,7 @@ from typing import Any
 from app.contract.constants import NEWEST, DataType, ReduceFunction
 from app.contract.tensors import MAX_RANK, TensorDesc, packed_strides
 from app.devices.cpu.arrays import LARGE_TOTAL
+from app.devices.cpu.split_totals import is_split
 from app.formula.structures import Structures
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.element_wise.quantization import ElementWiseDequantizeLinear, ElementWiseQuantizeLinear
@@ -18,6 +19,9 @@ from app.operators.pooling.maxima import MaxPooling
 from app.operators.quantization.elements import Dequantize, Quantize
 from app.operators.reduction.reductions import Argmax, Argmin, Reduce
 from app.programs.dispatchable import Dispatchable
+
+SHORT = 16
+"""Elements of a row to which a loop comes sooner along another dimension."""
 
 
 def simpler(compiled: Dispatchable, structures: Structures) -> Dispatchable:
@@ -141,21 +145,46 @@ def _of_whole_window(
 def _of_few_dimensions(
     compiled: CompiledOperator, operator: Reduce | Argmin | Argmax, structures: Structures
 ) -> CompiledOperator:
-    """A large reduction of packed tensors, with neighbouring dimensions that are reduced, or are not, made one."""
+    """A large reduction of packed tensors, with neighbouring dimensions that are reduced, or are not, made one; where
+    rows are short, with the one before them as the last one."""
     given, made = operator.InputTensor, compiled.outputs["OutputTensor"]
     if given.elements < LARGE_TOTAL or not given.is_packed or not made.is_packed:
         return compiled
     sizes, are_reduced = _merged(given.Sizes, [axis in operator.Axes for axis in range(given.rank)])
-    axes = [axis for axis, is_reduced in enumerate(are_reduced) if is_reduced]
-    if not axes or len(sizes) == given.rank:
+    if not any(are_reduced):
         return compiled
     left = [1 if is_reduced else size for size, is_reduced in zip(sizes, are_reduced, strict=True)]
+    is_position = isinstance(operator, Argmin | Argmax) or operator.is_index
+    order = list(range(len(sizes))) if is_position else _longest_last(sizes, are_reduced, given.DataType)
+    if len(sizes) == given.rank and order == sorted(order):
+        return compiled
+
+    def ordered(desc: TensorDesc, of: list[int]) -> TensorDesc:
+        """The tensor of these sizes, which is packed, in that order."""
+        steps = packed_strides(of)
+        return TensorDesc(
+            DataType=desc.DataType, Sizes=[of[axis] for axis in order], Strides=[steps[axis] for axis in order]
+        )
+
     merged = operator.model_copy(
         update={
-            "InputTensor": TensorDesc(DataType=given.DataType, Sizes=sizes),
-            "OutputTensor": TensorDesc(DataType=made.DataType, Sizes=left),
+            "InputTensor": ordered(given, sizes),
+            "OutputTensor": ordered(made, left),
             "AxisCount": None,
-            "Axes": axes,
+            "Axes": [place for place, axis in enumerate(order) if are_reduced[axis]],
         }
     )
     return compile_operator(merged, NEWEST, structures)
+
+
+def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool], stored: DataType) -> list[int]:
+    """The dimensions in the order in which loops take them: to begin with each of many short rows takes longer than to
+    read what lies apart, unless that is FLOAT16, which is widened one by one there, or far apart."""
+    *outer, last = order = list(range(len(sizes)))
+    across = [axis for axis in outer if not are_reduced[axis]]
+    if not across or sizes[last] >= SHORT or sizes[across[-1]] <= sizes[last] or stored is DataType.FLOAT16:
+        return order
+    if not are_reduced[last] and is_split(sizes[last - 1], sizes[last]):
+        return order
+    longest = across[-1]
+    return [*(axis for axis in outer if axis != longest), last, longest]

@@ -194,14 +194,14 @@ class Reduce(OfAxes, _ByFunction):
     )
 
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
-        return DataType.UINT32 if self._is_index else self.InputTensor.DataType
+        return DataType.UINT32 if self.is_index else self.InputTensor.DataType
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         yield from super().rules(level)
         row = self.by_function[self.Function].at(level)
         assert row is not None, "each function is as old as the operator"
         given = self.InputTensor.DataType
-        outputs = row.of("OutputTensor").data_types if self._is_index else (given,)
+        outputs = row.of("OutputTensor").data_types if self.is_index else (given,)
         for name, allowed in (("InputTensor", row.of("InputTensor").data_types), ("OutputTensor", outputs)):
             desc = getattr(self, name)
             if desc is not None and desc.DataType not in allowed:
@@ -215,7 +215,8 @@ class Reduce(OfAxes, _ByFunction):
                 )
 
     @property
-    def _is_index(self) -> bool:
+    def is_index(self) -> bool:
+        """Whether what is made is where an element is."""
         return self.Function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:

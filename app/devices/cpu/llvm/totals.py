@@ -1,12 +1,11 @@
 """Totals: loops over their indices, for one element of the output or for a strip of them at once."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.devices.cpu.llvm.row_loops import GROUP, Body, Rows, RowScope
 from app.devices.cpu.llvm.scopes import Key, Scope
-from app.devices.cpu.llvm.types import literal, llvm_type
+from app.devices.cpu.llvm.types import bytes_of, literal, llvm_type
 from app.formula.coordinates import Index, Total, accumulated_type
 from app.formula.expansions import Ask
 from app.formula.values import INT64, Operation, Value, integer_range, is_float, parts
@@ -30,11 +29,13 @@ _StripBody = Callable[[Sequence[Total]], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How something is accumulated: in `type` from `start`; `step` gives what is then, of that and of a value."""
+    """How something is accumulated: in `type` from `start`; `step` gives what is then, of that and of a value, and
+    `result` what it is in the end."""
 
     type: str
     start: str
     step: Callable[[str, str], str]
+    result: Callable[[str], str] = lambda accumulated: accumulated
 
 
 class Totals(Rows):
@@ -64,8 +65,9 @@ class Totals(Rows):
         if not isinstance(node, Total):
             return super()._write(node)
         if node in self.lanes:
-            type_ = self.folds(node)[-1].type
-            result = self.emit(f"load {type_}, ptr {self._lane(self.lanes[node][-1], type_)}, align 1{GROUP}")
+            fold = self.folds(node)[-1]
+            lane = self._lane(self.lanes[node][-1], fold.type)
+            result = fold.result(self.emit(f"load {fold.type}, ptr {lane}, align 1{GROUP}"))
         else:
             result = self._total(node)
         return self._finished(node, result)
@@ -78,7 +80,7 @@ class Totals(Rows):
             (result,) = self._row_of(node, lambda before: [value.step(before[0], self._folded(node, ()))], value, start)
             return result
 
-        result = self._over(node, 0, accumulate, value)
+        result = value.result(self._over(node, 0, accumulate, value))
         if not places:
             return result
         (where,) = places
@@ -189,10 +191,11 @@ class Totals(Rows):
                 return ()
 
             def body(terms: Sequence[Total], number: int = number, fold: Fold = fold) -> Sequence[str]:
-                *known, made = [
+                *before, made = [
                     self.emit(f"load {each.type}, ptr {self._lane(place, each.type)}, align 1{GROUP}")
                     for each, place in zip(self.folds(node)[: number + 1], memory, strict=False)
                 ]
+                known = [each.result(value) for each, value in zip(self.folds(node), before, strict=False)]
                 for term in terms:
                     made = fold.step(made, self._folded(term, known))
                 self.store(fold.type, made, self._lane(memory[number], fold.type), GROUP)
@@ -218,23 +221,43 @@ class Totals(Rows):
                 start = literal(exact, 0 if name == "sum" else 1)
                 return [Fold(type_, start, lambda a, b: self.emit(f"{operation} {type_} {a}, {b}"))]
             case "maximum" | "minimum" as name:
-                return [self._extreme(name.removesuffix("imum"), argument, "call")]
+                return [self._extreme(name.removesuffix("imum"), argument)]
             case "first_maximum" | "first_minimum":
                 where = Fold("i64", str(_NOWHERE), lambda a, b: self.intrinsic("smin.i64", "i64", a, b))
             case "last_maximum" | "last_minimum" as name:
                 where = Fold("i64", "-1", lambda a, b: self.intrinsic("smax.i64", "i64", a, b))
-        return [self._extreme(node.name[-7:-4], argument, "call nsz"), where]
+        return [self._extreme(node.name[-7:-4], argument), where]
 
-    def _extreme(self, name: str, type_: str, call: str) -> Fold:
-        """Of "max" or "min". A `call` that says so may take one 0 for the other, which saves half of it."""
+    def _extreme(self, name: str, type_: str) -> Fold:
+        """Of "max" or "min"."""
         kind = llvm_type(type_)
         if is_float(type_):
-            full = f"{name}imum.{'f32' if kind == 'float' else 'f64'}"
-            start = literal(type_, -math.inf if name == "max" else math.inf)
-            return Fold(kind, start, lambda a, b: self.emit(self.call(full, kind, a, b).replace("call", call, 1)))
+            return self._extreme_of_floats(name, kind)
         full = f"{'s' if type_.startswith('int') else 'u'}{name}.{kind}"
         start = str(integer_range(type_)[name == "min"])
         return Fold(kind, start, lambda a, b: self.intrinsic(full, kind, a, b))
+
+    def _extreme_of_floats(self, name: str, kind: str) -> Fold:
+        """By unsigned integers in the order of the floats, with all NaNs beyond the infinity that is looked for. LLVM's
+        `maximum`, which heeds NaN and the sign of 0, is six instructions that wait for each other."""
+        bits = 8 * bytes_of(kind)
+        whole, negative = f"i{bits}", (1 << bits - 1) - 1
+        nans = (0xFF << 23) + 1 if bits == 32 else (0x7FF << 52) + 1
+        there, back = ("add", "sub") if name == "max" else ("sub", "add")
+
+        def turned(number: str) -> str:
+            """Signed integers in the order of the floats of these bits, or back."""
+            sign = self.emit(f"and {whole} {self.emit(f'ashr {whole} {number}, {bits - 1}')}, {negative}")
+            return self.emit(f"xor {whole} {number}, {sign}")
+
+        def step(before: str, value: str) -> str:
+            number = turned(self.emit(f"bitcast {kind} {value} to {whole}"))
+            return self.intrinsic(f"u{name}.{whole}", whole, before, self.emit(f"{there} {whole} {number}, {nans}"))
+
+        def result(number: str) -> str:
+            return self.emit(f"bitcast {whole} {turned(self.emit(f'{back} {whole} {number}, {nans}'))} to {kind}")
+
+        return Fold(whole, "0" if name == "max" else "-1", step, result)
 
     def _folded(self, node: Total, known: Sequence[str]) -> str:
         """What comes to what is accumulated: the argument, or once the extreme value is known, where that is found."""
