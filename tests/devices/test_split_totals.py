@@ -13,7 +13,7 @@ from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.split_totals import FEW_ROWS, NARROW, PART, WIDTH
+from app.devices.cpu.split_totals import FEW_ROWS, LEAST, NARROW, PART, WIDTH
 from app.devices.device import Kernel
 from app.memory.arrays import Array, numpy_type
 from tests.operators.arrays import desc_of
@@ -46,14 +46,14 @@ FUNCTIONS: dict[str, Any] = {
     "MIN": lambda x, axes: x.min(axes, keepdims=True),
 }
 
-BOUND = NARROW * 3
+BOUND = -(-LEAST // 3)
 """Rows from which on 3 columns are made in parts."""
 
 SIZES: list[tuple[list[int], list[int], bool]] = [
     *(([1, rows, 3], [1], rows >= BOUND) for rows in (BOUND * 60 - 1, BOUND * 60, BOUND * 60 + 1)),
     *(([200, rows, 3], [1], rows >= BOUND) for rows in (BOUND - 1, BOUND, BOUND + 1)),
     *(([NARROW * columns, columns], [0], columns <= WIDTH // 2) for columns in (WIDTH // 2, WIDTH // 2 + 1)),
-    ([NARROW * 100 - 1, 100], [0], False),
+    *(([rows, 100], [0], rows >= NARROW * 100) for rows in (NARROW * 100 - 1, NARROW * 100)),
     *(([count], [0], count >= 2 * PART) for count in (2 * PART - 1, 2 * PART, 2 * PART + 1, 5 * PART - 7)),
     *(([rows, 2 * PART], [1], rows < FEW_ROWS) for rows in (FEW_ROWS - 1, FEW_ROWS)),
     *(([3001, count], [1], False) for count in (6, simpler.SHORT - 1, simpler.SHORT, simpler.SHORT + 1)),

@@ -17,7 +17,7 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.threads import Threads
 from app.formula.coordinates import Element, Total, accumulated_type, coordinates
 from app.formula.structures import Structures
-from app.formula.values import INT64, Parameter, Value, cast, minimum, parts, where
+from app.formula.values import INT64, Parameter, Value, cast, parts, where
 from app.memory.arrays import numpy_type
 from app.operators.compiled import CompiledOperator
 from app.operators.reduction.reductions import Reduce
@@ -30,6 +30,9 @@ WIDTH = 1 << 9
 NARROW = 1 << 5
 """Terms for each column that are worth the joining of what neighbouring rows have."""
 
+LEAST = WIDTH << 2
+"""Elements of such a total."""
+
 FEW_ROWS = 1 << 4
 """Rows that are reduced, of which threads may find too few, or too uneven, for one each."""
 
@@ -39,16 +42,15 @@ PART = 1 << 16
 MOST_PARTS = 1 << 6
 
 PARTIAL = "PartialTensor"
-TERMS, ROWS, ROWS_OF_PART, LEFT, WIDE, MADE = (
-    *("(terms)", "(rows)", "(rows of a part)"),
-    *("(terms that are left)", "(columns of a row)", "(rows of totals)"),
+TERMS, ROWS, LEFT, WIDE, MADE = (
+    *("(terms)", "(rows of a part)", "(terms that are left)", "(columns of a row)", "(rows of totals)"),
 )
 """Numbers of the formulas."""
 
 
 def is_split(terms: int, columns: int) -> bool:
     """Whether totals of so many terms, of each of several columns, are made in parts."""
-    return columns <= WIDTH // 2 and terms >= NARROW * columns
+    return columns <= WIDTH // 2 and terms >= NARROW * columns and terms * columns >= LEAST
 
 
 def split_total_kernel(
@@ -129,14 +131,14 @@ class _Split:
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        rows = self.terms // self.together
+        made = self.parts * self.together
+        rows = self.terms // made
         return {
             TERMS: self.terms,
             ROWS: rows,
-            ROWS_OF_PART: -(-rows // self.parts),
-            LEFT: self.terms - rows * self.together,
+            LEFT: self.terms - rows * made,
             WIDE: self.together * self.columns,
-            MADE: self.parts * self.together,
+            MADE: made,
         }
 
 
@@ -155,9 +157,7 @@ def _programs(made: Map, program: Program, *, of_rows: bool) -> _Programs | None
         return None
     (total,), ((name, stored),) = totals, program.inputs.items()
     exact = accumulated_type(total)
-    rows, rows_of_part, left, width, made_rows, terms = (
-        Parameter(INT64, each) for each in (ROWS, ROWS_OF_PART, LEFT, WIDE, MADE, TERMS)
-    )
+    terms, rows, left, width, made_rows = (Parameter(INT64, each) for each in (TERMS, ROWS, LEFT, WIDE, MADE))
 
     def term(place: Callable[[], tuple[Value, ...]]) -> Value:
         """The total's argument, of the element at that place."""
@@ -171,10 +171,9 @@ def _programs(made: Map, program: Program, *, of_rows: bool) -> _Programs | None
     (index,) = total.indices
     partial = DataType(exact.upper())
     outer, part, column = coordinates(3)
-    first = rows_of_part * part
-    count = minimum(rows_of_part, rows - first)
-    argument = term(lambda: (outer, first + index if of_rows else (first + index) * width + column))
-    of_part = Map(Total(exact, total.name, total.indices, (count,), argument), partial, by_coordinates=True)
+    row = rows * part + index
+    argument = term(lambda: (outer, row if of_rows else row * width + column))
+    of_part = Map(Total(exact, total.name, total.indices, (rows,), argument), partial, by_coordinates=True)
     outer, column, _ = coordinates(3)
     of_element = Element(exact, PARTIAL, partial, (outer, index, column))
     argument = where(index < made_rows, of_element, term(lambda: (outer, terms - left + index - made_rows, column)))
