@@ -13,7 +13,7 @@ Integers wrap around (two's complement). A bool is true or false, and 1 or 0 whe
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -202,6 +202,17 @@ def parts(value: Value) -> Iterator[Value]:
         else:
             inside.pop()
             yield node
+
+
+def replaced(root: Value, known: Mapping[Value, Value]) -> Value:
+    """`root` with others in the place of what is `known`."""
+    made = dict(known)
+    for node in parts(root):
+        if node not in made:
+            operands = node.operands()
+            others = tuple(made[each] for each in operands)
+            made[node] = node.with_operands(others) if operands else node
+    return made[root]
 
 
 # Arithmetic

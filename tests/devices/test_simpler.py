@@ -10,6 +10,7 @@ import pytest
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.device import NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm.totals import STRIP
+from app.devices.cpu.simpler import FEW_CHANNELS
 from app.devices.device import InTurn
 from app.memory.arrays import Array, numpy_type
 from tests.devices.test_llvm import COMPILER
@@ -104,3 +105,38 @@ def test_groups(devices: list[NumpyDevice], kind: str, sizes: list[int], of: lis
         if len(simpler) < 4:
             assert each._loops
             assert f"i64 {STRIP}, align 64" not in each._loops.code._source
+
+
+@pytest.mark.parametrize("function", ["AVERAGE", "MAX"])
+@pytest.mark.parametrize("channels", [FEW_CHANNELS - 1, FEW_CHANNELS, FEW_CHANNELS + 1, 70])
+def test_regions_of_many_channels(devices: list[NumpyDevice], channels: int, function: str) -> None:
+    """At each place for all channels, with the bits that each channel has by itself; some of a region is outside."""
+    x = RNG.standard_normal((2, channels, 9, 13), np.float32)
+    regions = RNG.uniform(-3, 14, (6, 4)).astype(np.float32)
+    batches = RNG.integers(0, 2, 6).astype(np.uint32)
+    batches[0] = 7
+
+    def document(of: Array) -> dict[str, Any]:
+        return {
+            "Type": "ROI_ALIGN1",
+            "ReductionFunction": function,
+            "InterpolationMode": "LINEAR",
+            "SpatialScaleX": 1.0,
+            "SpatialScaleY": 0.7,
+            "OutOfBoundsInputValue": -2.0,
+            "MinimumSamplesPerOutput": 1,
+            "MaximumSamplesPerOutput": 3,
+            "InputTensor": desc_of(of),
+            "ROITensor": desc_of(regions),
+            "BatchIndicesTensor": desc_of(batches),
+            "OutputTensor": {"DataType": "FLOAT32", "Sizes": [6, of.shape[1], 3, 2]},
+        }
+
+    kernel, (expected, found) = made(devices, document(x), [x, regions, batches])
+    assert isinstance(kernel, CoordinateKernel)
+    assert kernel._output.desc.Sizes == ([6, channels, 3, 2] if channels < FEW_CHANNELS else [6, 3, 2, channels])
+    np.testing.assert_array_max_ulp(found[0], expected[0], 1)
+    for channel in range(channels):
+        one = np.ascontiguousarray(x[:, channel : channel + 1])
+        _, (_, alone) = made(devices, document(one), [one, regions, batches])
+        np.testing.assert_array_equal(found[0][:, channel], alone[0][:, 0])

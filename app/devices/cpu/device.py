@@ -42,7 +42,7 @@ from app.devices.cpu.rows import NumpyRowKernel
 from app.devices.cpu.runs import Run
 from app.devices.cpu.scans import scan_kernel
 from app.devices.cpu.scatters import scatter_kernel
-from app.devices.cpu.simpler import simpler
+from app.devices.cpu.simpler import simpler, with_channels_last
 from app.devices.cpu.split_totals import split_total_kernel
 from app.devices.cpu.tables import Table, Tables, by_take, is_tabled
 from app.devices.cpu.threads import RAN, Threads
@@ -193,6 +193,7 @@ class NumpyDevice:
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
             if by_own:
                 return by_own
+            compiled = with_channels_last(compiled, self._structures) if loops else compiled
         by_rows = least * (COMPILED_ROWS if known is None else 1)
         kernels: list[Kernel] = []
         for output, made in compiled.program.maps.items():

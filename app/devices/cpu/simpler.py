@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,19 +10,27 @@ from app.contract.constants import NEWEST, DataType, ReduceFunction
 from app.contract.tensors import MAX_RANK, TensorDesc, packed_strides
 from app.devices.cpu.arrays import LARGE_TOTAL
 from app.devices.cpu.split_totals import is_split
+from app.formula.coordinates import Coordinate
 from app.formula.structures import Structures
+from app.formula.values import Value, parts, replaced
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.element_wise.quantization import ElementWiseDequantizeLinear, ElementWiseQuantizeLinear
 from app.operators.normalization.batch_training import BatchNormalizationTraining, Gradient
 from app.operators.operator import Operator
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling
+from app.operators.pooling.regions import RoiAlign, RoiAlign1
 from app.operators.quantization.elements import Dequantize, Quantize
 from app.operators.reduction.reductions import Argmax, Argmin, Reduce
 from app.programs.dispatchable import Dispatchable
+from app.programs.program import Program
 
 SHORT = 16
 """Elements of a row to which a loop comes sooner along another dimension."""
+
+
+FEW_CHANNELS = 8
+"""Of an image with regions; for fewer a loop over them is mostly its beginning."""
 
 
 def simpler(compiled: Dispatchable, structures: Structures) -> Dispatchable:
@@ -188,3 +197,33 @@ def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool], stored: Dat
         return order
     longest = across[-1]
     return [*(axis for axis in outer if axis != longest), last, longest]
+
+
+def with_channels_last(compiled: CompiledOperator, structures: Structures) -> Dispatchable:
+    """An alignment of regions, at each place for all channels: what is read and by which weights is the same for them,
+    and takes longer to find than to use. FLOAT16 is widened one by one where it is apart, which takes longer still."""
+    if not isinstance(compiled.operator, RoiAlign | RoiAlign1):
+        return compiled
+    (name,) = compiled.outputs
+    made = compiled.outputs[name]
+    if made.Sizes[1] < FEW_CHANNELS or made.DataType is DataType.FLOAT16:
+        return compiled
+    order = [0, 2, 3, 1]
+    desc = TensorDesc(
+        DataType=made.DataType,
+        Sizes=[made.Sizes[axis] for axis in order],
+        Strides=[made.strides[axis] for axis in order],
+    )
+    whole = compiled.program.maps[name]
+
+    def moved() -> Program:
+        known: dict[Value, Value] = {
+            each: Coordinate(each.type, order.index(each.axis))
+            for each in parts(whole.expression)
+            if isinstance(each, Coordinate)
+        }
+        made = replace(whole, expression=replaced(whole.expression, known))
+        return Program(compiled.program.inputs, {name: made})
+
+    program = structures.find((whole, "channels last"), {}, lambda _: moved())
+    return Dispatchable(compiled.inputs, {name: desc}, program, compiled.numbers)

@@ -17,7 +17,7 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.threads import Threads
 from app.formula.coordinates import Element, Total, accumulated_type, coordinates
 from app.formula.structures import Structures
-from app.formula.values import INT64, Parameter, Value, cast, parts, where
+from app.formula.values import INT64, Parameter, Value, cast, parts, replaced, where
 from app.memory.arrays import numpy_type
 from app.operators.compiled import CompiledOperator
 from app.operators.reduction.reductions import Reduce
@@ -166,7 +166,7 @@ def _programs(made: Map, program: Program, *, of_rows: bool) -> _Programs | None
             for each in parts(total.argument)
             if isinstance(each, Element)
         }
-        return cast(_replaced(total.argument, found), exact)
+        return cast(replaced(total.argument, found), exact)
 
     (index,) = total.indices
     partial = DataType(exact.upper())
@@ -178,22 +178,11 @@ def _programs(made: Map, program: Program, *, of_rows: bool) -> _Programs | None
     of_element = Element(exact, PARTIAL, partial, (outer, index, column))
     argument = where(index < made_rows, of_element, term(lambda: (outer, terms - left + index - made_rows, column)))
     whole = Total(total.type, total.name, total.indices, (made_rows + left,), argument)
-    joined = Map(_replaced(made.expression, {total: whole}), made.stored, by_coordinates=True)
+    joined = Map(replaced(made.expression, {total: whole}), made.stored, by_coordinates=True)
     return _Programs(
         Program({name: stored}, {PARTIAL: of_part}),
         Program({name: stored, PARTIAL: partial}, {"OutputTensor": joined}),
     )
-
-
-def _replaced(root: Value, known: Mapping[Value, Value]) -> Value:
-    """`root` with others in the place of what is `known`."""
-    made = dict(known)
-    for node in parts(root):
-        if node not in made:
-            operands = node.operands()
-            others = tuple(made[each] for each in operands)
-            made[node] = node.with_operands(others) if operands else node
-    return made[root]
 
 
 def _in_own(call: Call, number: int, own: set[tuple[int, Of, int]]) -> Call:

@@ -23,7 +23,7 @@ from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask
 from app.formula.uniform import is_uniform
-from app.formula.values import Constant, Operation, Parameter, Value, parts
+from app.formula.values import Constant, Operation, Parameter, Value, is_float, parts
 
 TABLE = 1 << 9
 """Elements of the output's innermost dimension for which there are tables at once."""
@@ -173,9 +173,10 @@ class _Nest(Totals):
         if axis not in free or any(isinstance(key, Index) for key in free):
             return False
         own = set(total.indices)
-        return any(
-            isinstance(each, Element) and axis in self.free(each.at[-1]) and own & set(self.free(each))
-            for each in parts(total.argument)
+        elements = [each for each in parts(total.argument) if isinstance(each, Element) and own & set(self.free(each))]
+        along = [each for each in elements if axis in self.free(each)]
+        return any(axis in self.free(each.at[-1]) for each in along) or (
+            bool(along) and all(_is_computed(each.at[-1]) for each in elements)
         )
 
     def _strips(self, totals: Sequence[Total], begin: str, end: str) -> None:
@@ -239,6 +240,11 @@ class _Nest(Totals):
                 if is_own and not any(axis in self.free(each) for each in (at, on, off)):
                     return _One(at, on, off)
         return None
+
+
+def _is_computed(place: Value) -> bool:
+    """Whether a coordinate comes of numbers that are no coordinates, so that terms lie wherever these are."""
+    return any(is_float(each.type) or isinstance(each, Element) for each in parts(place))
 
 
 def _merged(root: Value) -> Value:
