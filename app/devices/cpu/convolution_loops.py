@@ -219,14 +219,24 @@ def loop_of(work: ItemWork, compiler: Compiler, activation: LoweredActivation | 
     space, width = work.space, compiler.vector_floats
     if space.farthest >= FARTHEST:
         return None
-    if work.outputs <= MOST_CHANNELWISE and space.taps > 1 and 4 * _Copy.of(work).size <= MOST_COPIED:
-        return _channelwise(work, compiler, activation)
+    by_channels = channelwise_loop(work, compiler, activation) if space.taps > 1 else None
+    if by_channels:
+        return by_channels
     packed = 4 * space.places * (work.depth * space.taps + 2 * width)
     if dots.are_few(space.places, width) and packed <= MOST_OF_DOTS:
         return _dots(work, dots.rows_for(space.places, width), compiler, activation)
     if 4 * space.taps * width <= MOST_SCRATCH:
         return _panels(work, compiler, activation)
     return None
+
+
+def channelwise_loop(
+    work: ItemWork, compiler: Compiler, activation: LoweredActivation | None
+) -> ConvolutionLoop | None:
+    """That which copies the channels of a group; None where it would copy too much for the filters there are."""
+    if work.outputs > MOST_CHANNELWISE or work.space.farthest >= FARTHEST or 4 * _Copy.of(work).size > MOST_COPIED:
+        return None
+    return _channelwise(work, compiler, activation)
 
 
 def _widest(compiler: Compiler) -> Tile:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, parts
 from app.devices.cpu.transposed_calls import Layer, TransposedCalls
+from app.devices.cpu.transposed_phases import PhaseCalls, Phases
 from app.devices.device import ExecutionRecord
 from app.memory.arrays import Array, ignoring_float_errors
 from app.memory.buffers import Buffer
@@ -87,19 +89,21 @@ class TransposedKernel:
         """What is left of it after the loops."""
         sizes = self._target.desc.Sizes
         self._results = (*sizes[:2], *operator.result_sizes())
+        self._phases = Phases.of(layer, team.compiler, lowered, team.most)
         self._filters: Array | None = None
         if "FilterTensor" in known and operator.FilterTensor.total_bytes <= MOST_KEPT:
             self._filters = self._packed(1, known["FilterTensor"])
         items = list(parts(range(layer.items), -(-layer.items // MOST_ITEMS)))
-        self._own = {  # which has the memory that calls have addresses of
-            count: TransposedCalls(
-                layer._replace(items=count),
-                *(team.compiler, lowered, team.most),
-                has_bias=len(self._given) > 2,
-                filters=self._filters,
+        counts = {len(part) for part in items}
+        more: dict[str, Any] = {"has_bias": len(self._given) > 2, "filters": self._filters}
+        self._own: dict[int, TransposedCalls | PhaseCalls] = {}
+        """Which has the memory that calls have addresses of."""
+        for count in counts:
+            self._own[count] = (
+                PhaseCalls(self._phases, count, team.compiler, team.most, **more)
+                if self._phases
+                else TransposedCalls(layer._replace(items=count), team.compiler, lowered, team.most, **more)
             )
-            for count in {len(part) for part in items}
-        }
         makings = {count: Making(own.calls, len(self._given), 1, team) for count, own in self._own.items()}
         self._rounds = [(slice(part.start, part.stop), makings[len(part)]) for part in items]
         others = [tensor for place, tensor in enumerate(self._given) if place != 1]
@@ -155,5 +159,7 @@ class TransposedKernel:
         if self._is_turned:
             found = np.flip(found, tuple(range(2, found.ndim)))
         layer = self._layer
+        if self._phases:
+            return self._phases.filters(found.reshape(layer.groups * layer.outputs, *layer.space.extents))
         apart = found.reshape(layer.groups, layer.depth, layer.outputs * layer.space.taps)
         return np.ascontiguousarray(apart.swapaxes(1, 2), np.float32)

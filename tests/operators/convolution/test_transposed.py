@@ -13,6 +13,7 @@ from app.devices.cpu.coordinates import CallKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.transposed import TransposedKernel
+from app.devices.cpu.transposed_phases import PhaseCalls
 from app.devices.device import Cancelled
 from app.devices.schedules import initialize
 from app.formula.structures import Structures
@@ -190,3 +191,72 @@ def test_filters_that_meet_one_element_are_a_product(device: NumpyDevice) -> Non
         document = small(np.zeros((most >> 9, 32, height, width)), np.zeros((32, outputs, 1, 1)))
         judged = OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document)
         assert type(device.prepare(compile_operator(judged, NEWEST))) is kind
+
+
+CHANNELWISE: list[tuple[list[int], list[int], list[int], list[int], list[int], int, bool]] = [
+    ([9, 40], [4, 4], [2, 2], [1, 1], [1, 1], 1, True),
+    ([9, 40], [4, 4], [2, 2], [1, 1], [0, 2], 2, True),
+    ([9, 40], [4, 4], [2, 2], [1, 1], [1, 1], 3, False),  # filters for which channels are not copied
+    ([17, 33], [3, 3], [1, 1], [2, 1], [1, 2], 1, True),
+    ([7, 18], [5, 4], [3, 1], [1, 3], [2, 0], 1, True),
+    ([8, 17], [3, 5], [2, 2], [3, 1], [0, 2], 1, True),
+    ([8, 17], [4, 4], [2, 2], [2, 1], [0, 1], 1, False),  # which leave a phase without any
+    ([8, 17], [3, 3], [2, 2], [1, 1], [1, 1], 1, True),
+    ([8, 17], [2, 3], [2, 2], [1, 1], [0, 0], 1, False),  # less than two to a phase
+    ([8, 17], [3, 3], [2, 2], [1, 1], [2, 2], 1, False),  # which begin behind the input's first element
+    ([5, 9], [2, 16], [1, 8], [1, 1], [0, 4], 1, True),
+    ([5, 9], [2, 18], [1, 9], [1, 1], [0, 4], 1, False),  # more than are stored side by side
+    ([4, 5, 6], [3, 4, 4], [1, 2, 2], [1, 1, 1], [1, 1, 1], 1, True),
+    ([50], [6], [2], [1], [2], 2, True),
+]
+"""Sizes, filters, strides, dilations, paddings, channels of the output for each of the input, and whether it is made in
+phases."""
+
+
+@pytest.mark.parametrize(("sizes", "extent", "strides", "dilations", "padding", "outputs", "in_phases"), CHANNELWISE)
+@pytest.mark.parametrize("mode", ["CONVOLUTION", "CROSS_CORRELATION"])
+def test_one_channel_to_a_group(
+    device: NumpyDevice,
+    sizes: list[int],
+    extent: list[int],
+    strides: list[int],
+    dilations: list[int],
+    padding: list[int],
+    outputs: int,
+    in_phases: bool,
+    mode: str,
+) -> None:
+    rng = np.random.default_rng(len(sizes) + outputs)
+    channels, batch = 5, 2
+    document: Document = {
+        "Type": "CONVOLUTION",
+        "Mode": mode,
+        "Direction": "BACKWARD",
+        "Strides": strides,
+        "Dilations": dilations,
+        "StartPadding": padding,
+        "EndPadding": padding[::-1],
+        "OutputPadding": [0] * len(sizes),
+        "GroupCount": channels,
+        "FusedActivation": {"Type": "ACTIVATION_LEAKY_RELU", "Alpha": 0.25},
+    }
+    x = rng.standard_normal((batch, channels, *sizes), np.float32)
+    w = rng.standard_normal((channels, outputs, *extent), np.float32)
+    bias = rng.standard_normal((1, channels * outputs, *[1] * len(sizes)), np.float32)
+    results = [
+        (size - 1) * stride + (k - 1) * dilation + 1 - start - end
+        for size, k, stride, dilation, start, end in zip(
+            sizes, extent, strides, dilations, padding, padding[::-1], strict=True
+        )
+    ]
+    given = {"InputTensor": x, "FilterTensor": w, "BiasTensor": bias}
+    shape = (batch, channels * outputs, *results)
+    document |= {name: tensor(sizes=each.shape) for name, each in given.items()} | {"OutputTensor": tensor(sizes=shape)}
+    kernel = device.prepare(compile_operator(OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document), NEWEST))
+    assert isinstance(kernel, TransposedKernel)
+    assert all(isinstance(own, PhaseCalls) == in_phases for own in kernel._own.values())
+    result = np.full(shape, np.nan, np.float32)
+    buffers = [memoryview(each.tobytes()) for each in given.values()]
+    kernel.dispatch(buffers, [result.reshape(-1).view(np.uint8).data], never)
+    right = expected(x, w, bias, document, results)
+    np.testing.assert_allclose(result, np.where(right < 0, right * 0.25, right), 1e-5, 1e-5)
