@@ -136,17 +136,22 @@ class TransposedKernel:
             self._filters if place == 1 and self._filters is not None else self._packed(place, buffer)
             for place, buffer in enumerate(inputs)
         ]
-        made = np.empty(self._results, np.float32)
+        out = self._target.view(outputs[0])
+        is_direct = out.shape == self._results and out.dtype == np.float32 and out.flags.c_contiguous
+        is_direct = is_direct and not any(np.may_share_memory(out, each) for each in given)
+        made = out if is_direct else np.empty(self._results, np.float32)
         x, *others = given
         for items, making in self._rounds:
             making.over([x[items], *others], [made[items]], cancelled)
-        self._store(made, self._target.view(outputs[0]))
+        self._store(made, out)
         return RAN
 
     @ignoring_float_errors
     def _store(self, made: Array, out: Array) -> None:
         if self._activation:
             self._activation.apply(np, made)
+        if made is out:
+            return
         if out.shape != made.shape:
             out[...] = 0
         out[tuple(map(slice, made.shape))] = made
