@@ -13,9 +13,13 @@ from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.split_totals import FEW_ROWS, LEAST, NARROW, PART, WIDTH
+from app.devices.cpu.split_totals import FEW_ROWS, LEAST, MOST_OWN, NARROW, PART, WIDTH
 from app.devices.device import Kernel
+from app.devices.schedules import initialize
+from app.formula.structures import Structures
+from app.graphs.schedule import schedule
 from app.memory.arrays import Array, numpy_type
+from tests.graphs.documents import graph, into, node, out, resolved, tensor
 from tests.operators.arrays import desc_of
 from tests.operators.calls import compiled
 
@@ -82,6 +86,14 @@ def test_types(device: NumpyDevice, sizes: list[int], type_: str) -> None:
         np.testing.assert_array_equal(found, FUNCTIONS[function](wide, (axis,)).astype(type_))
 
 
+def test_totals_of_parts_have_bounded_memory(device: NumpyDevice) -> None:
+    for outer, in_parts in ((MOST_OWN >> 12, True), ((MOST_OWN >> 12) + 1, False)):
+        x: Array = np.ones((outer, LEAST // 8, 8), np.float16)
+        kernel, found = reduced(device, x, [1], "SUM")
+        assert isinstance(kernel, CallsKernel if in_parts else CoordinateKernel)
+        np.testing.assert_array_equal(found, LEAST // 8)
+
+
 @pytest.mark.parametrize("type_", [np.float32, np.float16])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_extremes_of_all_floats(device: NumpyDevice, axis: int, type_: Any) -> None:
@@ -109,3 +121,27 @@ def test_extremes_of_all_floats(device: NumpyDevice, axis: int, type_: Any) -> N
             is_negative = (negative.all if function == "MAX" else negative.any)(axis, keepdims=True)
             zeros = (x == 0).all(axis, keepdims=True)
             np.testing.assert_array_equal(np.signbit(found)[zeros], is_negative[zeros])
+
+
+@pytest.mark.parametrize("sizes", [[4096, 5], [2 * PART + 3, 1], [3, 4096, 2]])
+def test_in_a_graph(device: NumpyDevice, sizes: list[int]) -> None:
+    """Two of them, as calls of one table, with the bits that each has by itself."""
+    x = RNG.standard_normal(sizes, np.float32)
+    axis = len(sizes) - 2
+    left = tuple(1 if place == axis else size for place, size in enumerate(sizes))
+    desc, functions = tensor(sizes=tuple(sizes)), ("SUM", "MAX")
+    nodes = [
+        node("REDUCE", Function=each, Axes=[axis], InputTensor=desc, OutputTensor=tensor(sizes=left))
+        for each in functions
+    ]
+    plan = schedule(resolved(graph(nodes, [into(0, 0), into(0, 1)], [out(0), out(1, 1)], []), data={}), Structures())
+    of = initialize(plan, {}, lambda size: memoryview(bytearray(size)), device.prepare, lambda: False)
+    made: list[Array] = [np.zeros(left, np.float32) for _ in functions]
+    outputs = [each.reshape(-1).view(np.uint8).data for each in made]
+    if plan.scratch_bytes:
+        outputs.append(memoryview(bytearray(plan.scratch_bytes)))
+    device.prepare(of).dispatch([x.reshape(-1).view(np.uint8).data], outputs, lambda: False)
+    for function, found in zip(functions, made, strict=True):
+        kernel, alone = reduced(device, x, [axis], function)
+        assert isinstance(kernel, CallsKernel)
+        np.testing.assert_array_equal(found, alone)

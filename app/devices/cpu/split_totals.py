@@ -41,6 +41,9 @@ PART = 1 << 16
 
 MOST_PARTS = 1 << 6
 
+MOST_OWN = 16 << 20
+"""Bytes of the totals of all parts."""
+
 PARTIAL = "PartialTensor"
 TERMS, ROWS, LEFT, WIDE, MADE = (
     *("(terms)", "(rows of a part)", "(terms that are left)", "(columns of a row)", "(rows of totals)"),
@@ -69,6 +72,9 @@ def split_total_kernel(
     if not programs:
         return None
     stored = programs.first.stored[PARTIAL]
+    own_bytes = split.outer * split.parts * split.numbers[WIDE] * numpy_type(stored).itemsize
+    if own_bytes > MOST_OWN:
+        return None
     (given, x), result = next(iter(compiled.inputs.items())), compiled.outputs["OutputTensor"]
 
     def desc(like: DataType, *sizes: int) -> TensorDesc:
@@ -100,8 +106,7 @@ def split_total_kernel(
         return None
     own = {(0, Of.OUTPUT, 0), (1, Of.INPUT, 1)}
     joined = [[_in_own(call, number, own) for call in stage] for number, stage in enumerate(stages)]
-    size = outer * split.parts * width * numpy_type(stored).itemsize
-    return CallsKernel(compiled, Calls(joined, size), team)
+    return CallsKernel(compiled, Calls(joined, own_bytes), team)
 
 
 @dataclass(frozen=True, slots=True)
