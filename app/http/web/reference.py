@@ -36,7 +36,7 @@ from app.engine.capabilities import (
 from app.engine.curves import Curve, curve
 from app.http.core.queries import read_query
 from app.http.web import plots
-from app.http.web.files import KeptFile
+from app.http.web.files import answer_file
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator
 
@@ -69,18 +69,17 @@ class Reference:
         self._device = device
         self._making = asyncio.Lock()
         self._sections: tuple[Section, ...] = ()
-        self._whole: KeptFile | None = None
+        self._whole = b""
 
     async def answer(self, request: Request) -> Response:
         """The page, or what the query leaves of it. Raises ContractError."""
         # Without scripts a form sends the fields that nothing was chosen in, too.
         wanted = read_query(request.query_params, PageFilter, empty_is_absent=True)
         async with self._making:
-            if self._whole is None:
+            if not self._whole:
                 await asyncio.to_thread(self._make)
-        assert self._whole
         if wanted == PageFilter():
-            return self._whole.answer(request.headers)
+            return answer_file(self._whole, "text/html", _policy())
         words = wanted.search.lower().split()
         chosen = set(select(wanted))
         sections = [
@@ -88,12 +87,12 @@ class Reference:
             for section in self._sections
             if section.operator in chosen and all(word in section.text for word in words)
         ]
-        return _kept(_page(sections, wanted), compressed=False).answer(request.headers)
+        return answer_file(_page(sections, wanted), "text/html", _policy())
 
     def _make(self) -> None:
         sections = tuple(_section(operator, curve(operator, self._device)) for operator in OPERATORS.values())
         self._sections = sections
-        self._whole = _kept(_page(sections, PageFilter()), compressed=True)
+        self._whole = _page(sections, PageFilter())
 
 
 def install(app: FastAPI, device: Device) -> None:
@@ -103,10 +102,6 @@ def install(app: FastAPI, device: Device) -> None:
     @app.get("/operators", include_in_schema=False)
     async def operators(request: Request) -> Response:
         return await reference.answer(request)
-
-
-def _kept(page: bytes, *, compressed: bool) -> KeptFile:
-    return KeptFile(page, "text/html", {"content-security-policy": _policy()}, compressed=compressed)
 
 
 @cache
