@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from app.http.core import openapi as core
 from app.http.core.headers import JSON_LENGTH
 from app.http.core.media_types import OCTETS
-from app.http.core.openapi import BYTES, ON_CONDITION, TEXT, Json, answering, header, json_of, parameter
+from app.http.core.openapi import BYTES, ON_CONDITION, TEXT, Json, answering, json_of, parameter
 from app.http.inference import documents
 
 Versions: TypeAlias = tuple[Json, Json]
@@ -68,9 +68,9 @@ def infer() -> Versions:
 
     def make(operation_id: str, summary: str, path: Sequence[str]) -> Json:
         statuses, parameters = (401, 404, 413, 415, 503, 504), [*_path(path), _LENGTH, _ENCODING]
-        made = _operation(operation_id, summary, answers, *statuses, body=body, parameters=parameters)
-        made["openapi_extra"]["responses"]["200"]["headers"][JSON_LENGTH] = header(JSON_LENGTH)
-        return made
+        return _operation(
+            operation_id, summary, answers, *statuses, body=body, parameters=parameters, headers=[JSON_LENGTH]
+        )
 
     return _versions("model{}Infer", "Execute a {}model", make)
 
@@ -122,12 +122,10 @@ def post(
     """Of a POST that asks with a document, or with nothing, and answers with `kind`, or with nothing."""
     body = json_of(asked, **({"example": example} if example else {})) if asked else None
     statuses = (401, *((404,) if path else ()), *((413, 415, 503) if asked else ()), *statuses)
-    answers = json_of(kind) if kind else {}
+    answers = json_of(kind) if kind else None
     made = _operation(operation_id, summary, answers, *statuses, body=body, parameters=_path(path))
     if example is not None:  # a default that goes without saying
         made["openapi_extra"]["requestBody"]["required"] = False
-    if not kind:
-        del made["openapi_extra"]["responses"]["200"]["content"]
     return made
 
 
