@@ -99,7 +99,7 @@ async def _told(request: Request, reply: Reply) -> Reply:
     packed = content
     if len(content) >= LEAST and _wants_gzip(request):
         packed = _packed(content) if len(content) < QUICK else await asyncio.to_thread(_packed, content)
-        packed = min(packed, content, key=len)
+        packed = min(packed, content, key=len)  # what grows by it, as pictures do, is sent as it is
     if packed is not content:
         added.append((b"content-encoding", b"gzip"))
     tag = _tag_of(packed) if headers.get(b"cache-control") != b"no-store" else None
