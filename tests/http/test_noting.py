@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry.trace import SpanContext
 from starlette.exceptions import HTTPException
 
 from app import logs
@@ -17,11 +18,11 @@ from app.http.core.exchange import Reply, Request
 from app.http.telemetry import access_log as access_logs
 from app.http.telemetry.access_log import AccessLog
 from app.http.telemetry.requests import observing
-from app.http.telemetry.tracing import Parent, Traced
+from app.http.telemetry.tracing import Traced
 from app.stages import Stages
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-PARENT = Parent("1" * 32, "2" * 16, False, "")
+PARENT = SpanContext(int("1" * 32, 16), int("2" * 16, 16), is_remote=True)
 
 
 class Noted:
@@ -32,7 +33,7 @@ class Noted:
         self.lines: list[tuple[bytes, dict[str, Any]]] = []
         self.traces: list[tuple[Any, ...]] = []
         self.is_traced = False
-        self.parent: Parent | None = None
+        self.parent: SpanContext | None = None
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *given: self.counted.append((name, *given))
@@ -40,12 +41,12 @@ class Noted:
     def add(self, raw_path: bytes, facts: dict[str, Any]) -> None:
         self.lines.append((raw_path, facts))
 
-    def begin(self, request: Request) -> Parent | None:
+    def begin(self, request: Request) -> SpanContext | None:
         if self.is_traced:
             request.stages = Stages()
         return self.parent
 
-    def end(self, request: Request, stages: Stages, parent: Parent | None, status: int, sent: int) -> Traced:
+    def end(self, request: Request, stages: Stages, parent: SpanContext | None, status: int, sent: int) -> Traced:
         assert all(stages.begun <= stage.begun <= stage.ended for stage in stages.done)
         self.traces.append(([stage.name for stage in stages.done], parent, status, sent))
         return Traced(TRACE, SPAN)
@@ -258,7 +259,7 @@ def test_one_that_is_traced() -> None:
 
 
 @pytest.mark.parametrize("parent", [None, PARENT])
-def test_one_that_is_not_traced_where_others_are(parent: Parent | None) -> None:
+def test_one_that_is_not_traced_where_others_are(parent: SpanContext | None) -> None:
     async def main() -> None:
         noting = Noted()
         noting.parent = parent
@@ -267,7 +268,7 @@ def test_one_that_is_not_traced_where_others_are(parent: Parent | None) -> None:
         assert noting.traces == []
         assert [name for name, *_ in noting.counted] == ["requested"]
         ((_, facts),) = noting.lines
-        assert (facts["trace_id"], facts["span_id"]) == (parent and parent.trace_id, None)
+        assert (facts["trace_id"], facts["span_id"]) == (parent and "1" * 32, None)
 
     asyncio.run(main())
 

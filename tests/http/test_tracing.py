@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from app import __version__
@@ -203,6 +204,13 @@ def test_exemplars(traced_client: httpx.Client, receiver: Receiver) -> None:
     assert "trace_id" not in traced_client.get("/metrics").text
 
 
+@pytest.fixture(scope="module")
+def made() -> Iterator[tracing.Tracing]:
+    made = tracing.Tracing("http://127.0.0.1:9", 0.0)
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -217,8 +225,8 @@ def test_exemplars(traced_client: httpx.Client, receiver: Receiver) -> None:
         f"00-{TRACE}-{SPAN}-01, 00-{TRACE}-{SPAN}-01",
     ],
 )
-def test_what_is_no_traceparent(header: str) -> None:
-    assert tracing.parent_of(asked(header)) is None
+def test_what_is_no_traceparent(made: tracing.Tracing, header: str) -> None:
+    assert made.begin(asked(header)) is None
 
 
 def asked(traceparent: str, *fields: tuple[bytes, bytes]) -> Request:
@@ -227,17 +235,24 @@ def asked(traceparent: str, *fields: tuple[bytes, bytes]) -> Request:
 
 
 @pytest.mark.parametrize("more", ["", "-", "-more"])
-def test_versions_to_come_are_read_as_far_as_they_are_known(more: str) -> None:
-    assert tracing.parent_of(asked(f"01-{TRACE}-{SPAN}-03{more}")) == tracing.Parent(TRACE, SPAN, True, "")
+def test_versions_to_come_are_read_as_far_as_they_are_known(made: tracing.Tracing, more: str) -> None:
+    found = made.begin(asked(f"01-{TRACE}-{SPAN}-03{more}"))
+    assert found
+    assert (found.trace_id, found.span_id, found.trace_flags.sampled) == (int(TRACE, 16), int(SPAN, 16), True)
 
 
 @pytest.mark.parametrize(
     ("flags", "is_sampled"), [("00", False), ("01", True), ("02", False), ("03", True), ("10", False)]
 )
 @pytest.mark.parametrize("state", ["", "a=b"])
-def test_a_parent_is_sampled_if_its_last_bit_says_so(flags: str, is_sampled: bool, state: str) -> None:
+def test_a_parent_is_sampled_if_its_last_bit_says_so(
+    made: tracing.Tracing, flags: str, is_sampled: bool, state: str
+) -> None:
     request = asked(f"00-{TRACE}-{SPAN}-{flags}", *([(b"tracestate", state.encode())] if state else []))
-    assert tracing.parent_of(request) == tracing.Parent(TRACE, SPAN, is_sampled, state)
+    found = made.begin(request)
+    assert found
+    assert (found.trace_id, found.span_id, found.trace_state.to_header()) == (int(TRACE, 16), int(SPAN, 16), state)
+    assert (request.stages is not None) == is_sampled
 
 
 def test_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +318,7 @@ def spans_of(
     status: int,
     stages: list[Stage],
     monkeypatch: pytest.MonkeyPatch,
-    parent: tracing.Parent | None = None,
+    parent: SpanContext | None = None,
     **noted: Any,
 ) -> list[Any]:
     """What is made of a request with these stages that began at 100, the request's own span last."""
@@ -390,7 +405,9 @@ def test_a_dispatch_and_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("state", ["", "a=b"])
 def test_a_trace_that_the_client_began_goes_on(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside, span = spans_of(200, [Stage("send", 101, 102)], monkeypatch, tracing.Parent(TRACE, SPAN, True, state))
+    stated = TraceState.from_header([state] if state else [])
+    parent = SpanContext(int(TRACE, 16), int(SPAN, 16), True, TraceFlags(1), stated)
+    inside, span = spans_of(200, [Stage("send", 101, 102)], monkeypatch, parent)
     assert (f"{span.parent.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, SPAN)
     assert span.parent.is_remote
     for each in (inside, span):

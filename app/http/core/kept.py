@@ -5,12 +5,12 @@ DELETE that depends on an entity tag goes by what GET tells (RFC 9110, 13.2.2).
 
 import asyncio
 import gzip
-from functools import lru_cache
 from hashlib import sha256
 
 from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Encoded
+from app.codecs.request_cache import LastUsed
 from app.http.core.compression import coding_of_answer
 from app.http.core.exchange import Handler, Reply, Request
 from app.http.core.media_types import accepts_gzip
@@ -22,10 +22,11 @@ LEAST = 1 << 10
 QUICK = 1 << 16
 """Bytes that are compressed in the event loop: more of them take milliseconds."""
 
-_REMEMBERED = 1 << 20
-"""Bytes of a document whose compressed form is remembered, of as many documents as follows."""
+_LONG = 1 << 21
+"""Bytes of a document from which on it is compressed at the level that costs least time."""
 
-_DOCUMENTS = 32
+_packed_before: LastUsed[str, bytes] = LastUsed(512, 1 << 22)
+"""What was compressed last, by the entity tag of what it was."""
 
 _CONDITIONS = frozenset((b"if-match", b"if-none-match"))
 
@@ -34,7 +35,7 @@ def telling(handler: Handler) -> Handler:
     """Middleware around what answers GET.
 
     What says nothing else of itself gets an entity tag (RFC 9110, 8.8.3) and may be kept, to be asked for each time
-    whether it is still the same.
+    whether it is still the same. It depends on Accept and Accept-Encoding, unless it has said itself on what.
     """
 
     async def told(request: Request) -> Reply:
@@ -63,7 +64,7 @@ def telling(handler: Handler) -> Handler:
     return handle
 
 
-def is_known(tag: str, if_none_match: str) -> bool:
+def _is_known(tag: str, if_none_match: str) -> bool:
     """Whether a client that sends `if_none_match` has what is tagged `tag` (RFC 9110, 13.1.2)."""
     known = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
     return tag in known or "*" in known
@@ -77,7 +78,7 @@ def _check_match(tag: str | None, if_match: str | None) -> None:
         raise HTTPException(412, f"If-Match is {if_match[:100]}, but what is here {now}.")
 
 
-def tag_of(content: bytes) -> str:
+def _tag_of(content: bytes) -> str:
     """The entity tag of `content`."""
     return f'"{sha256(content).hexdigest()[:32]}"'
 
@@ -90,23 +91,22 @@ def _options(reply: Reply) -> Reply:
 
 async def _told(request: Request, reply: Reply) -> Reply:
     """`reply` to a GET, in the form that the client has use for."""
-    headers = dict(reply.headers)
-    if b"etag" in headers:
-        _check_match(headers[b"etag"].decode(), _field(request, b"if-match"))
-        return reply
     if reply.status != 200:
         return reply
+    headers = dict(reply.headers)
     content = b"".join(reply.pieces)
-    added = [(b"vary", b"accept, accept-encoding")]
+    added = [] if b"vary" in headers else [(b"vary", b"accept, accept-encoding")]
     packed = content
     if len(content) >= LEAST and _wants_gzip(request):
         packed = _packed(content) if len(content) < QUICK else await asyncio.to_thread(_packed, content)
+        packed = min(packed, content, key=len)  # what grows by it, as pictures do, is sent as it is
+    if packed is not content:
         added.append((b"content-encoding", b"gzip"))
-    tag = tag_of(packed) if headers.get(b"cache-control") != b"no-store" else None
+    tag = _tag_of(packed) if headers.get(b"cache-control") != b"no-store" else None
     _check_match(tag, _field(request, b"if-match"))
     if tag is not None:
         added += [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
-        if is_known(tag, _field(request, b"if-none-match") or ""):
+        if _is_known(tag, _field(request, b"if-none-match") or ""):
             own = [each for each in reply.headers if not each[0].startswith(b"content-")]
             return Reply(304, [*own, *(each for each in added if each[0] != b"content-encoding")], Encoded(0, ()))
     kept = [each for each in reply.headers if each[0] != b"content-length"]
@@ -129,9 +129,9 @@ def _field(request: Request, name: bytes) -> str | None:
 
 
 def _packed(content: bytes) -> bytes:
-    return _remembered(content) if len(content) <= _REMEMBERED else gzip.compress(content, 1, mtime=0)
-
-
-@lru_cache(_DOCUMENTS)
-def _remembered(content: bytes) -> bytes:
-    return gzip.compress(content, 6, mtime=0)
+    tag = _tag_of(content)
+    packed = _packed_before.find([tag])
+    if packed is None:
+        packed = gzip.compress(content, 6 if len(content) < _LONG else 1, mtime=0)
+        _packed_before.add(tag, packed, len(packed))
+    return packed

@@ -173,20 +173,21 @@ def install(app: FastAPI, path: str | None) -> None:
 def operation(
     operation_id: str,
     summary: str,
-    answers: Json,
+    answers: Json | None,
     *statuses: int,
     body: Json | None = None,
     parameters: Sequence[Json] = (),
+    headers: Sequence[str] = (),
     error: Json | None = None,
 ) -> Json:
-    """Arguments for a route's decorator. `error` is the form of a refusal, if not a problem."""
-    responses: Json = {"200": {"description": "Success.", "headers": _headers(200), "content": answers}}
+    """Arguments for a route's decorator. `headers` are those of success, without content if `answers` are None. `error`
+    is the form of a refusal, if not a problem."""
+    etag = ["ETag"] if 304 in statuses else []
+    responses: Json = {"200": _answer(200, "Success.", answers, *headers, *etag)}
     responses |= {
         str(status): _refusal(status, error)
         for status in sorted({*_ANY, *statuses, *(_WITH_KEY if 401 in statuses else ())})
     }
-    if 304 in statuses:
-        responses["200"]["headers"]["ETag"] = header("ETag")
     extra: Json = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
@@ -196,8 +197,7 @@ def operation(
 
 def answering(made: Json, status: int, content: Json) -> Json:
     """`made`, an operation, whose answer with `status` is no refusal but `content`."""
-    stated = {"description": _STATUSES[status][1], "headers": _headers(status), "content": content}
-    made["openapi_extra"]["responses"][str(status)] = stated
+    made["openapi_extra"]["responses"][str(status)] = _answer(status, _STATUSES[status][1], content)
     return made
 
 
@@ -211,18 +211,15 @@ def _refusal(status: int, error: Json | None) -> dict[str, str]:
         content = {}
     elif error:
         name, content = f"Inference{name}", error | (problem if status in _ANY else {})
-    _responses[name] = {"description": description, "headers": _headers(status), "content": content}
+    _responses[name] = _answer(status, description, content)
     return {"$ref": f"#/components/responses/{name}"}
 
 
-def _headers(status: int) -> Json:
-    names = [REQUEST_ID] + ([_HEADERS_OF[status]] if status in _HEADERS_OF else [])
-    return {name: header(name) for name in names}
-
-
-def header(name: str) -> dict[str, str]:
-    """A reference to what the document says of a header field."""
-    return {"$ref": f"#/components/headers/{name}"}
+def _answer(status: int, description: str, content: Json | None, *headers: str) -> Json:
+    """What is said of an answer with `status`, with `headers` beside those that belong to it."""
+    names = [REQUEST_ID, *headers, *([_HEADERS_OF[status]] if status in _HEADERS_OF else [])]
+    referred = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    return {"description": description, "headers": referred} | ({} if content is None else {"content": content})
 
 
 def ref(kind: Any) -> dict[str, str]:

@@ -198,7 +198,7 @@ class InferEndpoint:
             outcome, answer, input_ns, output_ns = done
             request.outcome = outcome
             if isinstance(exchange.model, FileModel):
-                exchange.model.use(exchange.inference.prepared)
+                self.models.repository.use(exchange.inference.prepared.work)
             fields: Fields = (_JSON,)
             if answer.json_bytes is not None:
                 fields = _BINARY, (_LENGTH, b"%d" % answer.json_bytes)
@@ -264,7 +264,7 @@ class InferEndpoint:
         """That of all operators, or the model's own, which goes with it."""
         if isinstance(model, OperatorModel):
             return self._reader
-        key = model.cache_key if isinstance(model, FileModel) else model
+        key = model.loaded.cache_key if isinstance(model, FileModel) else model
         reader = self._readers.get(key)
         if reader is None:
             reader = self._readers[key] = InferenceReader(self._service, self.regions, MOST, MOST_BYTES)
@@ -296,7 +296,7 @@ class InferEndpoint:
             is_read = True
         except TooHeavy:
             is_read = False
-        is_batched = isinstance(exchange.model, FileModel) and exchange.model.batching
+        is_batched = isinstance(exchange.model, FileModel) and exchange.model.loaded.batching
         if is_batched and not exchange.request.is_rehearsal and not (is_read and exchange.is_resident):
             return await self._together(exchange, body, arrived, is_read)
         if not is_read or exchange.is_resident or not exchange.is_light:

@@ -1,5 +1,7 @@
 """Models that are graphs which are kept: inputs and outputs are the graph's, by its names for them."""
 
+from collections.abc import Iterator
+
 from app.contract.tensors import TensorDesc
 from app.contract.violations import refused
 from app.engine.graph_store import KeptGraph
@@ -7,9 +9,9 @@ from app.engine.inference_counts import Took
 from app.engine.service import Service
 from app.http.core.graphs import prepared_for
 from app.http.inference import documents
-from app.http.inference.fixed_inputs import check_inputs, described, read_parameters
-from app.http.inference.model import PLATFORM, VERSION, JudgedInference
-from app.http.inference.tensors import DATATYPES, NAMES
+from app.http.inference.fixed_inputs import FixedTensor, check_inputs, described, read_parameters
+from app.http.inference.model import VERSION, JudgedInference
+from app.http.inference.tensors import NAMES
 from app.http.telemetry.inferences import InferenceCounts
 
 
@@ -34,8 +36,7 @@ class GraphModel:
 
     async def judge(self, request: documents.InferRequest, *, only_light: bool) -> JudgedInference:
         device, binary_data_output = read_parameters(request.parameters, "a graph")
-        wanted = {name: f"{NAMES[desc.DataType]} {list(desc.Sizes)}" for name, desc in self._graph.inputs.items()}
-        check_inputs(request.inputs, wanted, self._fits, self._why_unknown)
+        check_inputs(request.inputs, self._inputs(), self._why_unknown)
         prepared = prepared_for(
             self._service, self._graph, self._prepared, device or self._device, only_light=only_light
         )
@@ -43,17 +44,12 @@ class GraphModel:
 
     def metadata(self, name: str) -> documents.ModelMetadata:
         """Outputs that the protocol has no words for are left out."""
-        outputs = {
-            name: desc for name, desc in self._graph.outputs.items() if desc.DataType in NAMES and desc.is_packed
-        }
-        return documents.ModelMetadata(
-            name=name,
-            versions=[VERSION],
-            platform=PLATFORM,
-            inputs=[_described(each, desc, is_input=True) for each, desc in self._graph.inputs.items()],
-            outputs=[_described(each, desc, is_input=False) for each, desc in outputs.items()],
-            parameters=documents.ModelMetadataParameters(attributes=[]),
+        outputs = (
+            FixedTensor(each, [NAMES[desc.DataType]], desc.Sizes)
+            for each, desc in self._graph.outputs.items()
+            if desc.DataType in NAMES and desc.is_packed
         )
+        return described(name, [VERSION], self._inputs(), outputs)
 
     def observe(self, counts: InferenceCounts, ns: int, took: Took | None) -> None:
         """Its own numbers are with the graph, so that they go when it does."""
@@ -76,16 +72,10 @@ class GraphModel:
             )
         return None
 
-    def _fits(self, given: documents.InferInput) -> bool:
-        desc = self._graph.inputs[given.name]
-        return DATATYPES[given.datatype] is desc.DataType and given.shape == list(desc.Sizes)
+    def _inputs(self) -> Iterator[FixedTensor]:
+        for name, desc in self._graph.inputs.items():
+            datatype = NAMES[desc.DataType]
+            yield FixedTensor(name, [datatype, "BOOL"] if datatype == "UINT8" else [datatype], desc.Sizes)
 
     def _why_unknown(self, name: str) -> str:
         return "is bound already" if self._graph.is_known(name) else "is no input of this graph"
-
-
-def _described(name: str, desc: TensorDesc, *, is_input: bool) -> documents.TensorMetadata:
-    datatypes = [NAMES[desc.DataType]]
-    if is_input and datatypes == ["UINT8"]:
-        datatypes.append("BOOL")
-    return described(name, datatypes, list(desc.Sizes), [desc.rank])

@@ -1,13 +1,13 @@
 """What the protocol's routes say of themselves in the OpenAPI document."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
 from app.http.core import openapi as core
 from app.http.core.headers import JSON_LENGTH
 from app.http.core.media_types import OCTETS
-from app.http.core.openapi import BYTES, ON_CONDITION, TEXT, Json, answering, header, json_of, parameter
+from app.http.core.openapi import BYTES, ON_CONDITION, TEXT, Json, answering, json_of, parameter
 from app.http.inference import documents
 
 Versions: TypeAlias = tuple[Json, Json]
@@ -65,14 +65,15 @@ def infer() -> Versions:
     binary = {OCTETS: {"schema": BYTES | {"description": text}}}
     body = json_of(documents.InferRequest, example=_EXAMPLE) | binary
     answers = json_of(documents.InferResponse, example=_ANSWERED) | binary
-
-    def make(operation_id: str, summary: str, path: Sequence[str]) -> Json:
-        statuses, parameters = (401, 404, 413, 415, 503, 504), [*_path(path), _LENGTH, _ENCODING]
-        made = _operation(operation_id, summary, answers, *statuses, body=body, parameters=parameters)
-        made["openapi_extra"]["responses"]["200"]["headers"][JSON_LENGTH] = header(JSON_LENGTH)
-        return made
-
-    return _versions("model{}Infer", "Execute a {}model", make)
+    return _versions(
+        "model{}Infer",
+        "Execute a {}model",
+        answers,
+        *(401, 404, 413, 415, 503, 504),
+        body=body,
+        parameters=[_LENGTH, _ENCODING],
+        headers=[JSON_LENGTH],
+    )
 
 
 def answer(operation_id: str, summary: str, kind: Any, *path: str, may_lack: bool = False) -> Json:
@@ -84,30 +85,24 @@ def answer(operation_id: str, summary: str, kind: Any, *path: str, may_lack: boo
 def of_model(operation_id: str, summary: str, kind: Any) -> Versions:
     """Of what is told of a model, which may have to be loaded first. In both texts {} stands for what makes it one of
     a version."""
-
-    def make(operation_id: str, summary: str, path: Sequence[str]) -> Json:
-        statuses = (401, 404, *ON_CONDITION, 503, 504)
-        return _operation(operation_id, summary, json_of(kind), *statuses, parameters=_path(path))
-
-    return _versions(operation_id, summary, make)
+    return _versions(operation_id, summary, json_of(kind), 401, 404, *ON_CONDITION, 503, 504)
 
 
 def model_ready() -> Versions:
     """Of a model's readiness."""
-    answers = json_of(documents.ModelReady)
-
-    def make(operation_id: str, summary: str, path: Sequence[str]) -> Json:
-        made = _operation(operation_id, summary, answers, 401, 404, 412, 503, 504, parameters=_path(path))
-        return answering(made, 503, answers)
-
-    return _versions("getModel{}Ready", "Tell whether a {}model is ready", make)
+    answers, statuses = json_of(documents.ModelReady), (401, 404, 412, 503, 504)
+    plain, versioned = _versions("getModel{}Ready", "Tell whether a {}model is ready", answers, *statuses)
+    return answering(plain, 503, answers), answering(versioned, 503, answers)
 
 
-def _versions(operation_id: str, summary: str, make: Callable[[str, str, Sequence[str]], Json]) -> Versions:
-    return (
-        make(operation_id.format(""), summary.format(""), ["name"]),
-        make(operation_id.format("Version"), summary.format("version of a "), ["name", "version"]),
-    )
+def _versions(
+    operation_id: str, summary: str, answers: Json, *statuses: int, parameters: Sequence[Json] = (), **more: Any
+) -> Versions:
+    def make(version: str, in_words: str, *path: str) -> Json:
+        called, told, found = operation_id.format(version), summary.format(in_words), [*_path(path), *parameters]
+        return _operation(called, told, answers, *statuses, parameters=found, **more)
+
+    return make("", "", "name"), make("Version", "version of a ", "name", "version")
 
 
 def post(
@@ -122,12 +117,10 @@ def post(
     """Of a POST that asks with a document, or with nothing, and answers with `kind`, or with nothing."""
     body = json_of(asked, **({"example": example} if example else {})) if asked else None
     statuses = (401, *((404,) if path else ()), *((413, 415, 503) if asked else ()), *statuses)
-    answers = json_of(kind) if kind else {}
+    answers = json_of(kind) if kind else None
     made = _operation(operation_id, summary, answers, *statuses, body=body, parameters=_path(path))
     if example is not None:  # a default that goes without saying
         made["openapi_extra"]["requestBody"]["required"] = False
-    if not kind:
-        del made["openapi_extra"]["responses"]["200"]["content"]
     return made
 
 

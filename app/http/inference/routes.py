@@ -90,7 +90,7 @@ async def config(request: Request) -> Response:
     found = await _models(request).find(name, version)
     described = found.metadata(name)
     if isinstance(found, FileModel):
-        return _json(documents.config(described, found.policy, *(found.batching or ())))
+        return _json(documents.config(described, found.loaded.policy, *(found.loaded.batching or ())))
     return _json(documents.config(described, VersionPolicy(latest=1)))
 
 

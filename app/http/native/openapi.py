@@ -27,7 +27,6 @@ from app.http.core.openapi import (
     TEXT,
     WITH_BODY,
     Json,
-    header,
     json_of,
     msgpack,
     operation,
@@ -47,6 +46,7 @@ OPERATOR_NAME = parameter(
 )
 GRAPH_ID = parameter("id", "The id of a kept graph, as POST /v1/graphs gave it.", "path", example=example_id())
 _PREFER = parameter("Prefer", "return=minimal leaves the capability out of an answer that is a document.")
+_PREFERRED = "Preference-Applied"
 
 _FILES = {each: {"schema": BYTES} for each in FORMATS}
 """Bodies that are tensors, and answers."""
@@ -112,8 +112,14 @@ def dispatch() -> Json:
         MSGPACK: msgpack(DispatchRequest, GraphDispatchRequest, suffix="Msgpack"),
     }
     answers = _dispatched(DISPATCHED) | _FILES
-    return _preferring(
-        operation("dispatch", "Execute one operator or a graph", answers, *API, *WITH_BODY, 504, body=body)
+    return operation(
+        "dispatch",
+        "Execute one operator or a graph",
+        answers,
+        *(*API, *WITH_BODY, 504),
+        body=body,
+        parameters=[_PREFER],
+        headers=[_PREFERRED],
     )
 
 
@@ -136,16 +142,13 @@ def keep() -> Json:
         OCTETS: {"schema": BYTES | {"description": "An ONNX model."}},
     }
     answers = json_of(KeptGraphDescription) | {MSGPACK: msgpack(KeptGraphDescription)}
-    parameters = query(OnnxQuery)
+    statuses, parameters = (*API, *WITH_BODY, 409, 504, 507), query(OnnxQuery)
     made = operation(
-        "keepGraph", "Keep a graph", answers, *API, *WITH_BODY, 409, 504, 507, body=body, parameters=parameters
+        "keepGraph", "Keep a graph", answers, *statuses, body=body, parameters=parameters, headers=["Location"]
     )
     responses = made["openapi_extra"]["responses"]
-    responses["200"] = responses["200"] | {"description": "The graph is kept already."}
     responses["201"] = responses["200"] | {"description": "The graph is kept."}
-    for status in ("200", "201"):
-        headers = responses[status]["headers"]
-        responses[status]["headers"] = headers | {"Location": header("Location")}
+    responses["200"] = responses["200"] | {"description": "The graph is kept already."}
     return made | {"status_code": 201}
 
 
@@ -154,10 +157,15 @@ def graph_dispatch() -> Json:
     in_msgpack = {MSGPACK: msgpack(GraphExecuteRequest, suffix="Msgpack")}
     body = json_of(GraphExecuteRequest, example=EXAMPLE_DATA) | in_msgpack
     answers = _dispatched(GRAPH_DISPATCHED) | _FILES
-    made = operation(
-        "dispatchGraph", "Execute a kept graph", answers, *API, *WITH_BODY, 404, 504, body=body, parameters=[GRAPH_ID]
+    return operation(
+        "dispatchGraph",
+        "Execute a kept graph",
+        answers,
+        *(*API, *WITH_BODY, 404, 504),
+        body=body,
+        parameters=[GRAPH_ID, _PREFER],
+        headers=[_PREFERRED],
     )
-    return _preferring(made)
 
 
 def files() -> Json:
@@ -174,17 +182,17 @@ def files() -> Json:
             explode=True,
             example={"Alpha": "2"},
         ),
+        _PREFER,
     ]
-    title, answers, statuses = (
+    return operation(
+        "dispatchFiles",
         "Execute one operator on tensor files",
         _FILES | _dispatched(),
-        (*API, *WITH_BODY, 404, 504),
+        *(*API, *WITH_BODY, 404, 504),
+        body=_FILES,
+        parameters=parameters,
+        headers=["Tensor-DataType", "Tensor-Sizes", _PREFERRED],
     )
-    made = operation("dispatchFiles", title, answers, *statuses, body=_FILES, parameters=parameters)
-    headers = made["openapi_extra"]["responses"]["200"]["headers"]
-    for name in ("Tensor-DataType", "Tensor-Sizes"):
-        headers[name] = header(name)
-    return _preferring(made)
 
 
 def _dispatched(answered: Json | None = None) -> Json:
@@ -193,19 +201,11 @@ def _dispatched(answered: Json | None = None) -> Json:
     return json_of(DispatchResponse, **shown) | {MSGPACK: msgpack(DispatchResponse, suffix="Msgpack")}
 
 
-def _preferring(made: Json) -> Json:
-    """`made`, an operation, with what Prefer may ask of it."""
-    extra = made["openapi_extra"]
-    extra["parameters"] = [*extra["parameters"], _PREFER]
-    extra["responses"]["200"]["headers"]["Preference-Applied"] = header("Preference-Applied")
-    return made
-
-
 def graph_deletion() -> Json:
     """Of DELETE /v1/graphs/{id}."""
-    made = operation("dropGraph", "Drop a kept graph", {}, 401, 404, 412, parameters=[GRAPH_ID])
+    made = operation("dropGraph", "Drop a kept graph", None, 401, 404, 412, parameters=[GRAPH_ID])
     responses = made["openapi_extra"]["responses"]
-    responses["204"] = {"description": "Done.", "headers": responses.pop("200")["headers"]}
+    responses["204"] = responses.pop("200") | {"description": "Done."}
     return made | {"status_code": 204}
 
 

@@ -55,7 +55,7 @@ def observing(
         length: int,
         started: float,
         answered: int,
-        parent: Parent | None,
+        parent: "Parent | None",
     ) -> None:
         """The answer is sent. One that is traced was ready at `answered`, in nanoseconds since 1970."""
         sent()
@@ -63,7 +63,7 @@ def observing(
             request.stages.add("send", answered)
         note(request, status, length, perf_counter() - started, parent)
 
-    def note(request: Request, status: int, sent: int, seconds: float, parent: Parent | None) -> None:
+    def note(request: Request, status: int, sent: int, seconds: float, parent: "Parent | None") -> None:
         received = request.body.received
         traced = None
         if tracing and request.stages is not None:
@@ -95,8 +95,7 @@ def observing(
                 "device": outcome and outcome.ran.device,
             }
             if tracing:
-                known = traced or parent
-                facts["trace_id"] = known and known.trace_id
+                facts["trace_id"] = traced.trace_id if traced else parent and f"{parent.trace_id:032x}"
                 facts["span_id"] = traced and traced.span_id
             access_log.add(request.raw_path, facts)
 

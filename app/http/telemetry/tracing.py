@@ -2,7 +2,7 @@
 
 Whether a request is traced is decided when its header has come, by W3C's `traceparent` or else by chance. Its spans
 are made when its answer is sent, of what was recorded meanwhile: no request waits for them, and one that is not traced
-meets nothing of OpenTelemetry, which is not even imported where there is no collector.
+meets nothing of OpenTelemetry but what reads a `traceparent`. It is not even imported where there is no collector.
 """
 
 import importlib.util
@@ -11,28 +11,21 @@ import re
 import threading
 from functools import partial
 from random import getrandbits, random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from app import __version__
 from app.http.core.exchange import Request
 from app.settings import Settings, Unusable
 from app.stages import Stages
 
-_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
-_SAMPLED = 1
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
 
 _CLOSING_SECONDS = 2.0
 """How long the end waits for the collector to take what is left."""
 
-
-class Parent(NamedTuple):
-    """What a client says of its trace."""
-
-    trace_id: str
-    span_id: str
-    is_sampled: bool
-    state: str
+Parent: TypeAlias = "SpanContext"
+"""What a client says of its trace."""
 
 
 class Traced(NamedTuple):
@@ -40,19 +33,6 @@ class Traced(NamedTuple):
 
     trace_id: str
     span_id: str
-
-
-def parent_of(request: Request) -> Parent | None:
-    """W3C's `traceparent`, if it is there and one; of versions to come as much as is known."""
-    given = request.headers.get(b"traceparent")
-    found = _TRACEPARENT.fullmatch(given) if given else None
-    if not found:
-        return None
-    version, trace, span, flags, more = found.groups()
-    if version == b"ff" or (version == b"00" and more) or trace == _NO_TRACE or span == _NO_SPAN:
-        return None
-    state = request.headers.get(b"tracestate", b"").decode("latin-1")
-    return Parent(trace.decode(), span.decode(), bool(int(flags, 16) & _SAMPLED), state)
 
 
 def check(settings: Settings) -> None:
@@ -79,6 +59,7 @@ class Tracing:
         from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         service: dict[str, Any] = {
             "service.name": os.environ.get("OTEL_SERVICE_NAME") or "dmlserve",
@@ -87,6 +68,7 @@ class Tracing:
         }
         self._ratio = ratio
         self._api: Any = trace
+        self._propagator: Any = TraceContextTextMapPropagator()
         # Spans are complete when they are made: the SDK's tracer, which begins and ends them, takes ten times as long.
         self._span: Any = partial(
             ReadableSpan,
@@ -95,19 +77,25 @@ class Tracing:
         )
         self._processor: Any = BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces"))
 
-    def begin(self, request: Request) -> Parent | None:
+    def begin(self, request: Request) -> "Parent | None":
         """Decide whether to trace `request`, and record its stages if so. Returns what its client said."""
-        parent = parent_of(request)
-        if parent.is_sampled if parent else random() < self._ratio:  # noqa: S311 - nothing to be kept from anyone
+        parent = self._parent_of(request) if b"traceparent" in request.headers else None
+        if parent.trace_flags.sampled if parent else random() < self._ratio:  # noqa: S311 - nothing to be kept from anyone
             request.stages = Stages()
         return parent
 
-    def end(self, request: Request, stages: Stages, parent: Parent | None, status: int, sent: int) -> Traced:
+    def _parent_of(self, request: Request) -> "Parent | None":
+        """What its `traceparent` says, if it is one."""
+        names, headers = ("traceparent", "tracestate"), request.headers
+        given = {name: headers[name.encode()].decode("latin-1") for name in names if name.encode() in headers}
+        found: Parent = self._api.get_current_span(self._propagator.extract(given)).get_span_context()
+        return found if found.is_valid else None
+
+    def end(self, request: Request, stages: Stages, parent: "Parent | None", status: int, sent: int) -> Traced:
         """Make the spans of a request whose answer, of `sent` bytes, is sent."""
         api = self._api
         ended = stages.done[-1].ended if stages.done else stages.begun
-        remote = self._remote(parent) if parent else None
-        context = self._made(remote.trace_id, remote.trace_state) if remote else self._made(getrandbits(128) or 1)
+        context = self._made(parent.trace_id, parent.trace_state) if parent else self._made(getrandbits(128) or 1)
         for stage in stages.done:
             inside = self._made(context.trace_id, context.trace_state)
             self._processor.on_end(
@@ -116,7 +104,7 @@ class Tracing:
         root = self._span(
             f"{request.method} {request.route}" if request.route != "none" else request.method,
             context,
-            remote,
+            parent,
             attributes=_attributes(request, stages, status, sent),
             kind=api.SpanKind.SERVER,
             status=api.Status(api.StatusCode.ERROR if status >= 500 else api.StatusCode.UNSET),
@@ -136,14 +124,9 @@ class Tracing:
         closing.start()
         closing.join(_CLOSING_SECONDS)
 
-    def _remote(self, parent: Parent) -> Any:
-        state = self._api.TraceState.from_header([parent.state]) if parent.state else None
-        flags = self._api.TraceFlags(_SAMPLED)
-        return self._api.SpanContext(int(parent.trace_id, 16), int(parent.span_id, 16), True, flags, state)
-
     def _made(self, trace_id: int, state: Any = None) -> Any:
         """The context of a span of our own."""
-        flags = self._api.TraceFlags(_SAMPLED)
+        flags = self._api.TraceFlags(self._api.TraceFlags.SAMPLED)
         return self._api.SpanContext(trace_id, getrandbits(64) or 1, False, flags, state)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from mimetypes import guess_type
 
 from fastapi import FastAPI
@@ -10,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.http.web.files import KeptFile
+from app.http.web.files import HTML, answer_file
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -22,23 +21,16 @@ POLICY = (
 def install(app: FastAPI) -> None:
     """Have `app` serve the page and what it is made of; its script is among the playground's files."""
     assets = {each.name: each for each in (files("fastapi_offline") / "static").iterdir() if each.is_file()}
-    kept: dict[str, KeptFile] = {}
-    content = (files(__package__) / "pages" / "docs.html").read_bytes()
-    page = KeptFile(content, "text/html; charset=utf-8", {"content-security-policy": POLICY})
+    page = (files(__package__) / "pages" / "docs.html").read_bytes()
 
     @app.get("/docs/assets/{name}", include_in_schema=False)
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in assets:
             raise HTTPException(404, f"There is no file {name[:80]}.")
-        if name not in kept:
-            kept[name] = await asyncio.to_thread(_asset, assets[name])
-        return kept[name].answer(request.headers)
+        content = await asyncio.to_thread(assets[name].read_bytes)
+        return answer_file(content, guess_type(name)[0] or "application/octet-stream")
 
     @app.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> Response:
-        return page.answer(request.headers)
-
-
-def _asset(file: Traversable) -> KeptFile:
-    return KeptFile(file.read_bytes(), guess_type(file.name)[0] or "application/octet-stream")
+    async def docs() -> Response:
+        return answer_file(page, HTML, POLICY)

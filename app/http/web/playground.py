@@ -4,8 +4,9 @@ The page asks the API as any client does. It loads nothing from elsewhere, and h
 """
 
 import asyncio
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any
 
 import orjson
@@ -20,7 +21,7 @@ from app.devices.device import Device
 from app.engine.capabilities import describe, support_groups
 from app.engine.curves import curve
 from app.http.core.media_types import JSON
-from app.http.web.files import KeptFile
+from app.http.web.files import HTML, answer_file
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import Operator, Role
 
@@ -44,59 +45,44 @@ POLICY = (
 
 def install(app: FastAPI, device: Device) -> None:
     """Have `app` serve the page and what it is made of. `device` tells which operators have a curve."""
-    kept = _static_files()
-    described: dict[str, KeptFile] = {}
+    static_files = {each.name: each.read_bytes() for each in (files(__package__) / "static").iterdir()}
+    described = cache(partial(_described, device=device))
 
     @app.get("/", include_in_schema=False)
-    async def page(request: Request) -> Response:
-        return kept[PAGE].answer(request.headers)
+    async def page() -> Response:
+        answer = answer_file(static_files[PAGE], HTML, POLICY)
+        answer.headers["referrer-policy"] = "no-referrer"
+        return answer
 
     @app.get("/static/{name}", include_in_schema=False)
     async def static(request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in kept or name == PAGE:
+        if name not in static_files or name == PAGE:
             raise HTTPException(404, f"There is no file {name[:80]}.")
-        return kept[name].answer(request.headers)
+        return answer_file(static_files[name], MEDIA_TYPES[PurePath(name).suffix])
 
     @app.get("/operators.json", include_in_schema=False)
-    async def operators(request: Request) -> Response:
-        return (await asyncio.to_thread(_catalog)).answer(request.headers)
+    async def operators() -> Response:
+        return answer_file(await asyncio.to_thread(_catalog), JSON)
 
     @app.get("/operators/{name}.json", include_in_schema=False)
     async def operator(request: Request) -> Response:
         found = find_operator(request.path_params["name"])
         if found is None:
             raise HTTPException(404, f"There is no operator {request.path_params['name'][:80]}.")
-        name = found.short_name()
-        if name not in described:
-            described[name] = await asyncio.to_thread(_described, found, device)
-        return described[name].answer(request.headers)
+        return answer_file(await asyncio.to_thread(described, found), JSON)
 
 
 @cache
-def _static_files() -> dict[str, KeptFile]:
-    """By name, read and compressed once in each process."""
-    kept = {}
-    for path in (files(__package__) / "static").iterdir():
-        suffix = path.name[path.name.rindex(".") :]
-        kept[path.name] = KeptFile(
-            path.read_bytes(),
-            MEDIA_TYPES[suffix],
-            {"content-security-policy": POLICY, "referrer-policy": "no-referrer"} if path.name == PAGE else None,
-        )
-    return kept
-
-
-@cache
-def _catalog() -> KeptFile:
+def _catalog() -> bytes:
     """What the list of operators and the matrix of what they take are made of."""
-    document = {
+    made = {
         "version": __version__,
         "levels": list(FeatureLevel),
         "data_types": list(DataType),
         "operators": [_listed(operator) for operator in OPERATORS.values()],
     }
-    return _document(document)
+    return orjson.dumps(made)
 
 
 def _listed(operator: type[Operator]) -> dict[str, Any]:
@@ -114,18 +100,14 @@ def _listed(operator: type[Operator]) -> dict[str, Any]:
     }
 
 
-def _described(operator: type[Operator], device: Device) -> KeptFile:
+def _described(operator: type[Operator], device: Device) -> bytes:
     """All that a form for `operator` needs: what GET /v1/operators/{Type} answers, the descriptor's JSON Schema, and
     the input that its curve is drawn over and from where to where, if it has one."""
     drawn = curve(operator, device)
-    return _document(
+    return orjson.dumps(
         {
             "description": describe(operator),
             "schema": operator.model_json_schema(),
             "curve": {"input": operator.tensor_names(Role.INPUT)[0], "range": drawn.x_range} if drawn else None,
         }
     )
-
-
-def _document(document: Any) -> KeptFile:
-    return KeptFile(orjson.dumps(document), JSON)

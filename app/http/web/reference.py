@@ -6,7 +6,7 @@ import shlex
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Annotated, Any
@@ -36,7 +36,7 @@ from app.engine.capabilities import (
 from app.engine.curves import Curve, curve
 from app.http.core.queries import read_query
 from app.http.web import plots
-from app.http.web.files import KeptFile
+from app.http.web.files import answer_file
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator
 
@@ -62,51 +62,32 @@ class Section:
     html: Markup
 
 
-class Reference:
-    """The page, made when it is first asked for. It follows from the program alone, not from settings or requests."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._making = asyncio.Lock()
-        self._sections: tuple[Section, ...] = ()
-        self._whole: KeptFile | None = None
-
-    async def answer(self, request: Request) -> Response:
-        """The page, or what the query leaves of it. Raises ContractError."""
-        # Without scripts a form sends the fields that nothing was chosen in, too.
-        wanted = read_query(request.query_params, PageFilter, empty_is_absent=True)
-        async with self._making:
-            if self._whole is None:
-                await asyncio.to_thread(self._make)
-        assert self._whole
-        if wanted == PageFilter():
-            return self._whole.answer(request.headers)
-        words = wanted.search.lower().split()
-        chosen = set(select(wanted))
-        sections = [
-            section
-            for section in self._sections
-            if section.operator in chosen and all(word in section.text for word in words)
-        ]
-        return _kept(_page(sections, wanted), compressed=False).answer(request.headers)
-
-    def _make(self) -> None:
-        sections = tuple(_section(operator, curve(operator, self._device)) for operator in OPERATORS.values())
-        self._sections = sections
-        self._whole = _kept(_page(sections, PageFilter()), compressed=True)
-
-
 def install(app: FastAPI, device: Device) -> None:
-    """Have `app` serve the page, its curves computed by `device`."""
-    reference = Reference(device)
+    """Have `app` serve the page, made when it is first asked for, its curves computed by `device`. It follows from the
+    program alone, not from settings or requests."""
+    making = asyncio.Lock()
+    made = cache(partial(_made, device))
 
     @app.get("/operators", include_in_schema=False)
     async def operators(request: Request) -> Response:
-        return await reference.answer(request)
+        # Without scripts a form sends the fields that nothing was chosen in, too.
+        wanted = read_query(request.query_params, PageFilter, empty_is_absent=True)
+        async with making:
+            sections, whole = await asyncio.to_thread(made)
+        return answer_file(whole if wanted == PageFilter() else _filtered(sections, wanted), "text/html", _policy())
 
 
-def _kept(page: bytes, *, compressed: bool) -> KeptFile:
-    return KeptFile(page, "text/html", {"content-security-policy": _policy()}, compressed=compressed)
+def _made(device: Device) -> tuple[Sequence[Section], bytes]:
+    """All sections, and the page with them."""
+    sections = [_section(operator, curve(operator, device)) for operator in OPERATORS.values()]
+    return sections, _page(sections, PageFilter())
+
+
+def _filtered(sections: Sequence[Section], wanted: PageFilter) -> bytes:
+    """What the query leaves of the page."""
+    words, chosen = wanted.search.lower().split(), set(select(wanted))
+    found = [each for each in sections if each.operator in chosen and all(word in each.text for word in words)]
+    return _page(found, wanted)
 
 
 @cache
