@@ -545,8 +545,7 @@ class TestLingering:
     def test_has_an_end(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("app.http.server.connection.LINGER_SECONDS", 0.2)
         with server.connect() as client, pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
-            while True:
-                client.send(b"", b"x" * 4096, pause=0.01)
+            client.send(*[b"x" * 4096] * 2000, pause=0.01)
 
 
 class TestAsInUvicorn:
