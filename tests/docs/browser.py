@@ -48,6 +48,12 @@ class Tab:
         self.wait_for(shows)
         return time.monotonic() - started
 
+    def worked(self) -> float:
+        """Seconds of a processor that the page's thread has taken, whatever else the machine does."""
+        self.call("Performance.enable", timeDomain="threadTicks")
+        measured = {each["name"]: each["value"] for each in self.call("Performance.getMetrics")["metrics"]}
+        return float(measured["ThreadTime"])
+
     def wait_for(self, condition: str) -> None:
         """Wait until an expression holds in the page, or in the one that follows it."""
         end = time.monotonic() + SECONDS
