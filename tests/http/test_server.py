@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 30.0
 """After which a test fails instead of hanging, in seconds."""
 
-# Prints what happens to it, line by line; exits with what Server.run leaves it with. Only where it is to be given up, it
-# is as soon as in the service: elsewhere a busy machine may take longer.
+# Prints what happens to it, line by line; exits with what Server.run leaves it with. Only where it is to be given up
+# is that done as soon as in the service: elsewhere a busy machine may take longer.
 PROGRAM = """
 import asyncio, sys, time, uvicorn
 from app.http.server import process as processes
