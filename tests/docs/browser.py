@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, CDPSession, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import BrowserContext, CDPSession, ConsoleMessage, Error, Page, expect, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -15,6 +15,8 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not in
 
 SECONDS = 30.0
 """After which a test fails instead of hanging."""
+
+expect.set_options(timeout=SECONDS * 1000)
 
 
 class Tab:

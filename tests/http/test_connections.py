@@ -254,7 +254,6 @@ def test_an_idle_connection_is_closed_cleanly_at_the_end(start_server: ServerFac
         server.process.terminate()
         assert client.is_closed()
         client.send(DISPATCH)  # too late, but no reset
-        client.socket.settimeout(5)
         assert client.socket.recv(1) == b""
         client.hang_up()
         assert server.process.wait(20) == 0
