@@ -113,7 +113,7 @@ class RunningServer:
     url: str
     log: Path
 
-    def stop(self, seconds: float = 20) -> int:
+    def stop(self, seconds: float = 60) -> int:
         """Ask it to end; its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
