@@ -22,6 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
 
+# A busy machine may take longer than the five seconds after which httpx gives up.
+for waits in (httpx.Client.__init__, httpx.AsyncClient.__init__, httpx.get, httpx.post):
+    (waits.__kwdefaults__ or {})["timeout"] = 60
+
 if sys.dont_write_bytecode:
     # Several hundred processes are started, and each would take two seconds to compile the same modules again.
     sys.dont_write_bytecode = False
@@ -109,7 +113,7 @@ class RunningServer:
     url: str
     log: Path
 
-    def stop(self, seconds: float = 20) -> int:
+    def stop(self, seconds: float = 60) -> int:
         """Ask it to end; its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)

@@ -34,7 +34,7 @@ from app.operators.compiled import CompiledOperator
 from app.operators.operator import Role
 from tests.operators.descriptors import ALIKE, CELU, PARAMETERIZED_RELU, compiled, descriptor, output_of
 
-SECONDS = 10
+SECONDS = 30
 GUARD = 64
 """Bytes before and after a buffer that nobody may touch; odd counts make the buffer unaligned."""
 

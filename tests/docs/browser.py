@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, CDPSession, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import BrowserContext, CDPSession, ConsoleMessage, Error, Page, expect, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -15,6 +15,8 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not in
 
 SECONDS = 30.0
 """After which a test fails instead of hanging."""
+
+expect.set_options(timeout=SECONDS * 1000)
 
 
 class Tab:
@@ -47,6 +49,12 @@ class Tab:
         self.page.goto(url)
         self.wait_for(shows)
         return time.monotonic() - started
+
+    def worked(self) -> float:
+        """Seconds of a processor that the page's thread has taken, whatever else the machine does."""
+        self.call("Performance.enable", timeDomain="threadTicks")
+        measured = {each["name"]: each["value"] for each in self.call("Performance.getMetrics")["metrics"]}
+        return float(measured["ThreadTime"])
 
     def wait_for(self, condition: str) -> None:
         """Wait until an expression holds in the page, or in the one that follows it."""

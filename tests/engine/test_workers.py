@@ -14,7 +14,7 @@ import pytest
 from app.devices.device import Cancelled
 from app.engine.workers import QueueFull, Ticket, WorkerPool
 
-SECONDS = 10
+SECONDS = 30
 """Longer than anything here takes."""
 
 
@@ -113,7 +113,7 @@ def test_queue_is_bounded(threads: int, depth: int) -> None:
             start = time.perf_counter()
             with pytest.raises(QueueFull, match=f"{depth} dispatches wait already") as refusal:
                 pool.submit(gate.job())
-            assert time.perf_counter() - start < 1
+            assert time.perf_counter() - start < SECONDS / 2
             assert refusal.value.depth == depth
         gate.open.set()
         assert [ticket.future.result(SECONDS) for ticket in tickets] == list(range(threads + depth))
@@ -381,7 +381,7 @@ def test_a_job_is_gone_when_its_result_is_told(error: Exception | None) -> None:
 
 def test_workers_are_there_before_their_first_job() -> None:
     pool = WorkerPool(3, 1)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     pool.open()
-    assert threading.active_count() == before + 3
+    assert len(set(threading.enumerate()) - before) == 3  # others, of tests before, may end meanwhile
     pool.close()

@@ -355,14 +355,15 @@ class TestBounds:
             )
 
     def test_idle_ones_are_dropped_if_that_is_asked_for(self, start_server: ServerFactory) -> None:
-        running = start_server("--graph-seconds", "1.5")
+        running = start_server("--graph-seconds", "4")
         with httpx.Client(base_url=running.url) as client:
             used, idle = (keep(client, biased(BIAS * each))["id"] for each in range(2))
-            end = time.monotonic() + 2.5
-            while time.monotonic() < end:
+
+            def is_alone() -> bool:
                 result(dispatch(client, used, x=X))
-                time.sleep(0.1)
-            assert [each["id"] for each in client.get(GRAPHS).json()] == [used]
+                return [each["id"] for each in client.get(GRAPHS).json()] == [used]
+
+            wait_until(is_alone)
             assert "send it again" in refusal_of(dispatch(client, idle, x=X), 404)["detail"]
             wait_until(lambda: metric(client, "graphs") == 0)
 
@@ -481,9 +482,14 @@ class TestSeveralWorkers:
 
         with httpx.Client(base_url=three.url) as first:
             id_ = keep(first, biased())["id"]
-            for client in clients(three):
-                result(dispatch(client, id_, x=X))
-            assert mapped() == WORKERS
+
+            def all_have_it() -> bool:
+                """A busy machine may leave one of them out for a while."""
+                for client in clients(three):
+                    result(dispatch(client, id_, x=X))
+                return mapped() == WORKERS
+
+            wait_until(all_have_it)
             first.delete(f"{GRAPHS}/{id_}")
         wait_until(lambda: mapped() == 0)
 
@@ -506,7 +512,6 @@ def resident(running: RunningServer) -> int:
     return int(kilobytes) << 10
 
 
-@pytest.mark.timeout(60)
 def test_soak(start_server: ServerFactory) -> None:
     """Clients that have graphs kept, dispatch them and drop them leave the memory as it was."""
     running = start_server("--threads", "2", "--idle-buffer-bytes", "0")
@@ -518,8 +523,8 @@ def test_soak(start_server: ServerFactory) -> None:
         nonlocal rounds
         random = np.random.default_rng(number)
         end = time.monotonic() + seconds
-        with httpx.Client(base_url=running.url, timeout=30) as client:
-            while time.monotonic() < end:
+        with httpx.Client(base_url=running.url) as client:
+            while time.monotonic() < end or rounds <= 40:
                 w, x = random.standard_normal((2, *shape)).astype(np.float32)
                 id_ = keep(client, weighted(sizes), inputs={"1": w.tobytes()})["id"]
                 for _ in range(3):
@@ -535,7 +540,6 @@ def test_soak(start_server: ServerFactory) -> None:
     soak(2)
     before, rounds = resident(running), 0
     soak(4)
-    assert rounds > 40
     assert resident(running) - before < 24 * MIB  # of what `rounds` graphs kept: at least 40 * 256 KiB and much more
     with httpx.Client(base_url=running.url) as client:
         assert (metric(client, "graphs"), metric(client, "graph_bytes"), metric(client, "memory_bytes")) == (0, 0, 0)

@@ -315,7 +315,7 @@ def test_keys_are_read_again_when_the_file_changes(start_server: ServerFactory, 
 
 
 LIMITED = """
-one   name=slow requests-per-second=0.5
+one   name=slow requests-per-second=0.25
 two   name=narrow routes=/v1/dispatch,GET:/v1/operators/*,/v2/models/*/infer
 three name=small  bytes-in-flight=4096
 four
@@ -343,11 +343,11 @@ def test_requests_per_second(limited: RunningServer, free: httpx.Client) -> None
     with httpx.Client(base_url=limited.url, headers=bearer("one")) as client:
         assert client.get("/v1/capabilities").status_code == 200
         refused = client.get("/v1/capabilities")
-        assert "0.5 requests a second" in refusal_of(refused, 429)["detail"]
-        assert 1 <= int(refused.headers["retry-after"]) <= 2
+        assert "0.25 requests a second" in refusal_of(refused, 429)["detail"]
+        assert 1 <= int(refused.headers["retry-after"]) <= 4
         assert client.get("/v2").status_code == 429
         assert free.get("/v1/capabilities").status_code == 200  # others are not held up
-        time.sleep(2.05)
+        time.sleep(4.05)
         assert client.get("/v1/capabilities").status_code == 200
     wait_until(lambda: metric(free, "key_requests_total", key="slow", status="429") == 2)
     assert metric(free, "key_requests_total", key="slow", status="200") == 2

