@@ -242,6 +242,7 @@ class _Reader:
             begin = self._pass(start, 1 << (code - 0xC4))
             size = int.from_bytes(body[start:begin], "big")
             self._bin_bytes += size
+            self._open = min(self._open + size, len(body))
             end = begin + size
             return Span(begin, end), end
         if code >= 0xE0 or code in _WORDS:

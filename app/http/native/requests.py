@@ -182,11 +182,12 @@ def _each(request: DispatchRequest) -> list[Given]:
 def _dispatch_request(
     max_nodes: int, codec: Decoder, memory: MemoryShare, only_light: bool, document: object
 ) -> DispatchRequest | GraphDispatchRequest:
-    if only_light:
-        check_light(document)
-    if isinstance(document, dict) and "graph" in document and "operator" in document:  # one of them may be null
-        document = {name: each for name, each in document.items() if each is not None or name not in _SUBJECTS}
     if isinstance(document, dict) and "graph" in document:
-        hold_parts(document, max_nodes, memory)
-        return validate(GraphDispatchRequest, document)
-    return validate(DispatchRequest, described(document, codec, memory))
+        if "operator" in document:  # one of them may be null
+            document = {name: each for name, each in document.items() if each is not None or name not in _SUBJECTS}
+        if "graph" in document:
+            if only_light:
+                check_light(document)
+            hold_parts(document, max_nodes, memory)
+            return validate(GraphDispatchRequest, document)
+    return validate(DispatchRequest, described(document, codec, memory, only_light=only_light))
