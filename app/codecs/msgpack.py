@@ -110,8 +110,9 @@ class MsgpackCodec:
 class _Reader:
     """Reads the value that is `body`, whose structure (all but bin) is at most `max_structure_bytes` long.
 
-    A document has some thirty values, so that a call for each, or a slice too many, costs as much as judging it. What
-    is cut off is found behind a value: a slice that goes beyond the end is only shorter.
+    A document has some thirty values, so that a call for each, or a slice too many, costs as much as judging it, and
+    `min` as much as to read a number. What is cut off is found behind a value: a slice that goes beyond the end is only
+    shorter.
     """
 
     __slots__ = ("_bin_bytes", "_body", "_granted", "_max_structure_bytes", "_memory", "_open")
@@ -242,6 +243,9 @@ class _Reader:
             begin = self._pass(start, 1 << (code - 0xC4))
             size = int.from_bytes(body[start:begin], "big")
             self._bin_bytes += size
+            self._open += size
+            if self._open > len(body):
+                self._open = len(body)
             end = begin + size
             return Span(begin, end), end
         if code >= 0xE0 or code in _WORDS:
@@ -273,11 +277,18 @@ class _Reader:
         if structure > self._granted:
             if structure > self._max_structure_bytes:
                 raise too_long(self._max_structure_bytes)
-            granted = min(max(2 * self._granted, structure, _GRANTED), self._max_structure_bytes)
+            granted = 2 * self._granted or _GRANTED
+            if granted < structure:
+                granted = structure
+            if granted > self._max_structure_bytes:
+                granted = self._max_structure_bytes
             self._memory.take(PARSED * (granted - self._granted))
             self._granted = granted
-        self._open = min(self._granted + self._bin_bytes, length)
-        return self._open
+        opened = self._granted + self._bin_bytes
+        if opened > length:
+            opened = length
+        self._open = opened
+        return opened
 
     def _ends_within(self, start: int) -> Unreadable:
         return Unreadable(f"The body ends after {len(self._body)} bytes, within a value that begins at offset {start}.")

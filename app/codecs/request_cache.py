@@ -129,8 +129,8 @@ class RequestCache(Generic[T]):
             return
         pieces.append((start, len(body)))
         layout = tuple(pieces)
-        key = codec.key, layout, _structure(body, layout)
-        if not self._doorkeeper.admits(key):
+        structure = _structure(body, layout)
+        if not self._doorkeeper.admits(structure):
             return
         length = codec.key, len(body)
         with self._lock:
@@ -139,7 +139,7 @@ class RequestCache(Generic[T]):
                 self._layouts[length] = (layout, *layouts[: _LAYOUTS - 1])
             if len(self._layouts) > self._most:
                 self._layouts.popitem(last=False)
-        self.made.add(key, made, size)
+        self.made.add((codec.key, layout, structure), made, size)
 
 
 _begin = attrgetter("start")

@@ -21,12 +21,14 @@ MOST = 2048
 """Structures, and questions on the way to them, that are kept. The largest have some 10 KB of source."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Question:
     """`test` of what the `subjects` are for a request. Each question is a place in the tree, equal to itself alone."""
 
     test: Callable[..., Hashable]
     subjects: tuple[Evaluate, ...]
+    is_used: bool = False
+    """Whether it was met since it came to be, or was spared."""
 
     def answer(self, numbers: Numbers) -> Hashable:
         return self.test(*[subject(numbers) for subject in self.subjects])
@@ -50,13 +52,15 @@ class Questions:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Built:
     value: Any
+    is_used: bool = False
 
 
 class Structures:
-    """At most `most` structures and questions, the least recently used of which are dropped.
+    """At most `most` structures and questions. The oldest are dropped, but for those used since they were spared last:
+    to put what is found in order would be to hash its key once more, which takes as long as to find it.
 
     Safe to use from several threads. `hits` and `misses` count how often something was found, and built.
     """
@@ -94,26 +98,25 @@ class Structures:
         return None if known is None else known.value
 
     def _known(self, key: Hashable, numbers: Numbers) -> _Built | None:
-        place, entry = key, self._entries.get(key)
+        entry = self._entries.get(key)
         while entry is not None:
-            self._entries.move_to_end(place)
+            entry.is_used = True
             if isinstance(entry, _Built):
                 return entry
-            place = (entry, entry.answer(numbers))
-            entry = self._entries.get(place)
+            entry = self._entries.get((entry, entry.answer(numbers)))
         return None
 
     def _put(self, key: Hashable, questions: Questions, value: T) -> T:
         with self._lock:
             place: Hashable = key
             for question, answer in questions.asked:
-                known = self._entries.setdefault(place, question)
-                self._entries.move_to_end(place)
-                place = (known, answer)
+                place = (self._entries.setdefault(place, question), answer)
             entry = self._entries.setdefault(place, _Built(value))
-            self._entries.move_to_end(place)
             while len(self._entries) > self.most:
-                self._entries.popitem(last=False)
+                oldest, spared = self._entries.popitem(last=False)
+                if spared.is_used:
+                    spared.is_used = False
+                    self._entries[oldest] = spared
             assert isinstance(entry, _Built), "what is built depends on answers alone"
             kept: T = entry.value
             return kept

@@ -66,7 +66,7 @@ class CompiledOperator(Dispatchable):
 
     @property
     def name(self) -> str:
-        return self.operator.name()
+        return type(self.operator).name()
 
     @property
     def subject(self) -> Judged:
@@ -83,7 +83,7 @@ class CompiledOperator(Dispatchable):
     @property
     def reusable(self) -> list[str]:
         """Inputs whose buffers the output may take, if there is one."""
-        allowed = self.operator.in_place
+        allowed = type(self.operator).in_place
         if not allowed or len(self.outputs) > 1:
             return []
         (output,) = self.outputs.values()

@@ -31,8 +31,10 @@ class Dispatchable:
     @property
     def elements(self) -> int:
         """Of the largest output or, where sizes differ, tensor."""
-        outputs = self.outputs.values()
-        return max(map(_elements, outputs if self.program.is_by_position else [*outputs, *self.inputs.values()]))
+        descs = [*self.outputs.values()]
+        if not self.program.is_by_position:
+            descs += self.inputs.values()
+        return descs[0].elements if len(descs) == 1 else max(map(_elements, descs))
 
     def layouts(self, output: str) -> list[Sequence[int]]:
         """Strides along the dimensions of `output` of the inputs, in the order of the bind points, and of itself.

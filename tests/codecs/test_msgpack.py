@@ -10,7 +10,7 @@ import msgpack
 import pytest
 from hypothesis import assume, example, given, settings
 
-from app.codecs.codec import Codec
+from app.codecs.codec import Codec, Span
 from app.codecs.msgpack import MsgpackCodec
 from app.codecs.structure import Unreadable
 from app.contract.violations import ContractError
@@ -262,7 +262,8 @@ def test_numbers_and_names_are_read_without_calls() -> None:
         "Alpha": 0.25,
         "Beta": 3,
     }
-    body, calls, memory = msgpack.packb({"operator": operator}), [], share()
+    data = b"\1" * 4096
+    body, calls, memory = msgpack.packb({"inputs": {"InputTensor": data}, "operator": operator}), [], share()
 
     def count(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and "msgpack" in frame.f_code.co_filename:
@@ -273,8 +274,9 @@ def test_numbers_and_names_are_read_without_calls() -> None:
         document = CODEC.decode(body, MAX_STRUCTURE_BYTES, MAX_DEPTH, memory)
     finally:
         sys.setprofile(None)
-    assert document == {"operator": operator}
-    assert calls == ["decode", "__init__", "document", "_extend"]
+    start = body.index(data)
+    assert document == {"inputs": {"InputTensor": Span(start, start + len(data))}, "operator": operator}
+    assert calls == ["decode", "__init__", "document", "_extend", "_scalar", "_pass"]
 
 
 def test_where_the_first_large_data_begin() -> None:

@@ -184,7 +184,7 @@ class NumpyDevice:
             if by_copies:
                 return by_copies
         # Only such an operator makes one of several elements: to ask each of these kernels takes a while.
-        if isinstance(compiled, CompiledOperator) and compiled.operator.by_coordinates:
+        if isinstance(compiled, CompiledOperator) and type(compiled.operator).by_coordinates:
             by_own: Kernel | None = None
             if loops:
                 by_own = _first_of(_OF_COORDINATES, compiled, loops.team)

@@ -42,7 +42,7 @@ def read_document(
     most: int = getattr(settings, limit)
     held = memory.held
     try:
-        longest = min(most, LIGHT) if only_light else most
+        longest = LIGHT if only_light and most > LIGHT else most
         document = staged("decode", codec.decode, body, longest, settings.max_depth, memory)
         return staged("judge", judge, document)
     except LimitExceeded as error:

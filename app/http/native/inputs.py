@@ -43,16 +43,19 @@ def check_light(document: object) -> None:
         raise TooHeavy
 
 
-def described(document: object, codec: Decoder, memory: MemoryShare) -> object:
+def described(document: object, codec: Decoder, memory: MemoryShare, *, only_light: bool = False) -> object:
     """`document`, a dispatch of an operator, with what its inputs tell in the operator's descriptor: their own where it
     has none, and of numbers FLOAT32 and the sizes of their lists where it says nothing else.
 
-    Raises ContractError where the two disagree, and where lists are ragged.
+    Raises ContractError where the two disagree, and where lists are ragged, and TooHeavy for what is not light if it
+    should be.
     """
     inputs = document.get("inputs") if isinstance(document, dict) else None
     if not isinstance(inputs, dict) or {*map(type, inputs.values())} <= _PLAIN:
         return document
     assert isinstance(document, dict)
+    if only_light:
+        check_light(document)
     operator = document.get("operator")
     called = operator.get("Type") if isinstance(operator, dict) else None
     found = find_operator(called) if isinstance(called, str) else None

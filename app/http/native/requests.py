@@ -23,6 +23,7 @@ from app.http.native.inputs import check_light, described, limit_numbers
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.operator import Role
+from app.settings import Settings
 from app.steps import in_step
 
 _NOTHING = memoryview(b"")
@@ -127,7 +128,7 @@ class DispatchReader(Reader):
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         settings = self.service.settings
         only_light = cancelled is None
-        judge = partial(_dispatch_request, settings.max_graph_nodes, codec, memory, only_light)
+        judge = partial(_dispatch_request, settings, codec, memory, only_light)
         request = read_document(codec, body, settings, memory, judge, only_light=only_light)
         if isinstance(request, GraphDispatchRequest):
             if cancelled is None:
@@ -164,7 +165,7 @@ class DispatchReader(Reader):
 def _each(request: DispatchRequest) -> list[Given]:
     """The data of each tensor, those of arrays one by one. Raises ContractError where a list is missing."""
     operator = request.operator
-    arrays, found = operator.array_names(), []
+    arrays, found = type(operator).array_names(), []
     for name, value in request.inputs.items():
         path = ("inputs", name)
         if name not in arrays:
@@ -180,13 +181,14 @@ def _each(request: DispatchRequest) -> list[Given]:
 
 
 def _dispatch_request(
-    max_nodes: int, codec: Decoder, memory: MemoryShare, only_light: bool, document: object
+    settings: Settings, codec: Decoder, memory: MemoryShare, only_light: bool, document: object
 ) -> DispatchRequest | GraphDispatchRequest:
-    if only_light:
-        check_light(document)
-    if isinstance(document, dict) and "graph" in document and "operator" in document:  # one of them may be null
-        document = {name: each for name, each in document.items() if each is not None or name not in _SUBJECTS}
     if isinstance(document, dict) and "graph" in document:
-        hold_parts(document, max_nodes, memory)
-        return validate(GraphDispatchRequest, document)
-    return validate(DispatchRequest, described(document, codec, memory))
+        if "operator" in document:  # one of them may be null
+            document = {name: each for name, each in document.items() if each is not None or name not in _SUBJECTS}
+        if "graph" in document:
+            if only_light:
+                check_light(document)
+            hold_parts(document, settings.max_graph_nodes, memory)
+            return validate(GraphDispatchRequest, document)
+    return validate(DispatchRequest, described(document, codec, memory, only_light=only_light))

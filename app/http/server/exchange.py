@@ -149,12 +149,14 @@ class Exchange:
         self._piece_bytes += len(data)
         if self.is_full():
             self._connection.hold()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def end(self) -> None:
         """All of the body has come."""
         self.is_whole = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def answer(self) -> None:
         """An answer begins: nobody wants the rest of the body."""
