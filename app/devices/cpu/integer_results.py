@@ -4,7 +4,6 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from operator import mul
 
@@ -60,7 +59,7 @@ class Results:
 
     @classmethod
     def of(cls, result: Result, compiler: Compiler, reads: Sequence[str], given: Mapping[str, Given]) -> "Results":
-        return cls(result, Code(compiler, _source(result)), reads, given)
+        return cls(result, Code(compiler, loops.source(result)), reads, given)
 
     def strides(self, leading: int) -> list[list[int]]:
         """From group to group, of each of GIVEN."""
@@ -94,8 +93,3 @@ class Results:
                     frame[f"first_{name}"], frame[f"end_{name}"] = along.start, along.stop
                 work = math.prod(map(len, own)) * lines * count * WORK
                 yield Call(self.code, array("q", frame.values()), pointers, work)
-
-
-@lru_cache(64)
-def _source(result: Result) -> str:
-    return loops.source(result)

@@ -21,7 +21,7 @@ from app.devices.cpu.llvm.lanes import LANES
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
-from app.devices.layout import blocks, packed_along
+from app.devices.layout import blocks, grouped
 from app.formula.expansions import Ask
 from app.formula.stages import FormulaStage, FormulaStages
 from app.formula.structures import Structures
@@ -31,7 +31,6 @@ from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
-from app.programs.walks import collapse
 
 Slices = tuple[slice, ...]
 
@@ -122,12 +121,8 @@ class NumpyRowKernel:
         loops: LoopCode | None,
         structures: Structures,
     ) -> None:
-        sizes, made = compiled.outputs[output].Sizes, compiled.program.maps[output]
-        # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
-        places = packed_along(sizes, [axis in made.axes for axis in range(len(sizes))])
-        groups = packed_along(sizes, [axis not in made.axes for axis in range(len(sizes))])
-        self._sizes, strides = collapse(sizes, [places, groups, *compiled.layouts(output)])
-        self._places, groups, *steps = strides
+        made = compiled.program.maps[output]
+        self._sizes, self._places, groups, steps = grouped(compiled, output)
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
         width = math.prod([self._sizes[axis] for axis in self._axes])
         self._long = width > BLOCK_ELEMENTS

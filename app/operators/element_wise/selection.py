@@ -15,7 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import Number, Value, converted, maximum, minimum, not_equal, where
 from app.operators.accuracy import EXACT
-from app.operators.forms import ScaledUnary
+from app.operators.forms import SCALED, ScaledUnary
 from app.operators.operator import SCALED_INTEGERS, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import Parameters
 from app.operators.typed_numbers import number_violations, typed_numbers
@@ -35,7 +35,7 @@ class ElementWiseClip(ScaledUnary):
     Min: Bound = Field(description="Lower bound.", examples=[-1.0])
     Max: Bound = Field(description="Upper bound.", examples=[1.0])
 
-    formula_text = "f(x) = max(Min, min(g(x), Max)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = max(Min, min(g(x), Max)), {SCALED}"
     accuracy = EXACT
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8",
@@ -60,7 +60,7 @@ class ElementWiseClip1(ScaledUnary):
     Min: Scalar = Field(description="Lower bound: a number, or DML_SCALAR_UNION.", examples=[-1.0])
     Max: Scalar = Field(description="Upper bound: a number, or DML_SCALAR_UNION.", examples=[1.0])
 
-    formula_text = "f(x) = max(Min, min(g(x), Max)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = max(Min, min(g(x), Max)), {SCALED}"
     accuracy = EXACT
     support = SupportTable.of("5_0 1-8 F32-16 I64-8 U64-8")
     notes = (CROSSED + " It gives Min.", NAN, SCALED_INTEGERS)
@@ -141,7 +141,7 @@ class ElementWiseThreshold(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_THRESHOLD", "ELEMENT_WISE_THRESHOLD"]
     Min: Bound = Field(description="Lower bound.", examples=[0.5])
 
-    formula_text = "f(x) = max(g(x), Min), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = max(g(x), Min), {SCALED}"
     accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 F32-16 I32-8 U32-8",

@@ -2,6 +2,8 @@
 compared with the last one of them; those that come before it are put together until there are as many as are kept, or
 all that may come, and then sorted and merged with these."""
 
+from functools import lru_cache
+
 from app.devices.cpu.llvm.text import METADATA, ROLLED
 from app.devices.cpu.llvm.types import bytes_of
 
@@ -56,6 +58,7 @@ def _run(type_: str) -> int:
     return RUN_BYTES // _entry_bytes(type_)
 
 
+@lru_cache(32)
 def source(type_: str, index: str, lanes: int, *, by_rows: bool, is_unsigned: bool, is_decreasing: bool) -> str:
     """The module whose function `kernel` takes a frame.
 

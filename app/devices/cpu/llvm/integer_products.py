@@ -12,6 +12,7 @@ where the last two sums are of one column or row, and packed before it.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.text import Text
@@ -65,6 +66,7 @@ def row_bytes(depth: int, terms: Terms) -> int:
     return HEAD + 4 * -(-depth // terms)
 
 
+@lru_cache(16)
 def rows(terms: Terms, is_signed: bool, is_dense: bool) -> str:
     """The module that packs a left matrix, whose function `kernel` takes a frame of PACKED. In one that is dense, the
     terms of a row lie one after the other."""
@@ -97,6 +99,7 @@ def rows(terms: Terms, is_signed: bool, is_dense: bool) -> str:
     return text.module()
 
 
+@lru_cache(64)
 def panels(panel: Panel, is_signed: bool, lies: Lies) -> str:
     """The same of a right matrix."""
     text = Text(panel.width)
@@ -191,6 +194,7 @@ def _one_by_one(
         text.do(f"store i32 {term.results[0]}, ptr {text.at(sums, column.index, 'i32')}, align 4")
 
 
+@lru_cache(64)
 def products(panel: Panel, count: int) -> str:
     """The module that multiplies so many packed rows with a panel, again and again, whose function `kernel` takes a
     frame of PRODUCTS."""

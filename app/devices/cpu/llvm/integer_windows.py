@@ -4,6 +4,8 @@ With a stride, elements so many apart lie together: a channel is one plane for e
 Rows of a plane have place for what filters meet beside the last position, so the next row follows evenly.
 """
 
+from functools import lru_cache
+
 from app.devices.cpu.llvm.text import Text
 
 WINDOWS = (
@@ -17,6 +19,7 @@ groups, that is items, and channels, which lie so many bytes apart, as they are 
 plane."""
 
 
+@lru_cache(8)
 def source(stride: int) -> str:
     """The module whose function `kernel` takes a frame. `stride` is that along x, or 0 where the frame tells."""
     text = Text(1)
