@@ -6,8 +6,8 @@ from array import array
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import firsts
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.coordinate_loops import LOOK
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
 from app.memory.addresses import whole_lines

@@ -21,10 +21,10 @@ from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.integer_packing import NO_ZERO, Side, Tiles, packing
 from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm import integer_windows as loops
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.llvm.integer_windows import WINDOWS
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.addresses import whole_lines
 from app.memory.arrays import Array

@@ -13,9 +13,9 @@ from app.contract.tensors import packed_strides
 from app.devices.cpu.alone import MOST_OF_A_CALL, make_calls, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm import integer_products as loops
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_products import HEAD, PACKED, PRODUCTS, Lies, Panel, Terms, row_bytes
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.products import MOST_PACKED, shares, sums_at_once
 from app.memory.addresses import LINE

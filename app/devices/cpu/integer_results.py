@@ -13,9 +13,9 @@ from app.contract.constants import DataType
 from app.devices.cpu.alone import portions
 from app.devices.cpu.calls import Call, Of, Pointer
 from app.devices.cpu.llvm import integer_results as loops
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import FIELDS, GIVEN, Kind, Result
-from app.devices.cpu.llvm.kernels import Code
 from app.programs.walks import Walk
 
 LARGEST = (1 << 31) // (255 * 255)

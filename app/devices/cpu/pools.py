@@ -11,7 +11,7 @@ from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm import pools
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.arrays import numpy_type
 from app.operators.compiled import CompiledOperator

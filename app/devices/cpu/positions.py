@@ -7,7 +7,7 @@ from app.contract.constants import AxisDirection, ReduceFunction
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import positions
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
 from app.operators.compiled import CompiledOperator

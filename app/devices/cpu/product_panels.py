@@ -10,7 +10,7 @@ import numpy as np
 from app.devices.cpu.alone import portions
 from app.devices.cpu.calls import Call, Of, Pointer
 from app.devices.cpu.llvm import tiles
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.arrays import Array
 

@@ -6,7 +6,7 @@ from app.contract.constants import DataType
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import quantizing
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.addresses import LINE
 from app.operators.compiled import CompiledOperator

@@ -5,7 +5,7 @@ from array import array
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import random_words
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.random_words import AT_ONCE
 from app.devices.cpu.llvm.team import Team
 from app.operators.compiled import CompiledOperator

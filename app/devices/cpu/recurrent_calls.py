@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from app.contract.constants import RecurrentNetworkDirection
 from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.recurrent import (
     BEGIN_FIELDS,
     END_FIELDS,

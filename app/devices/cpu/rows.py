@@ -16,8 +16,9 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.calls import Calls, Of, Pointer, call_of_nest, part_of, pieces
-from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowCall, RowLoops, layout_of
+from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowLoops, layout_of
 from app.devices.cpu.llvm.lanes import LANES
+from app.devices.cpu.llvm.loop_calls import RowCall
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord

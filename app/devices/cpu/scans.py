@@ -8,7 +8,7 @@ from app.contract.constants import AxisDirection
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scans
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.operators.compiled import CompiledOperator

@@ -9,8 +9,8 @@ from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scatters
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
 from app.devices.cpu.threads import parts

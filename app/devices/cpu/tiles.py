@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import tiles
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.layout import walk
 from app.formula.values import Input
