@@ -138,6 +138,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
         0,
         "GraphOutput",
     ),
+    "more than one by name, said of the first": (
+        graph([relu()], [into(0, 0)], [out(0, 0), out(0, "y"), out(0, "z")]),
+        "/OutputEdges/1/GraphOutput",
+        "y",
+        "GraphOutputIndex",
+    ),
     "a number of outputs, which nobody can count": (
         graph([relu()], [into(0, 0)], [out(0, "y"), out(0, 0)], OutputCount=2),
         "/OutputEdges/1/GraphOutputIndex",
