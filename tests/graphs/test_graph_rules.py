@@ -58,6 +58,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
         [3, 2],
         [2, 3],
     ),
+    "invalid operator that reads another": (
+        graph([relu(), add(b=tensor(sizes=(3, 2)))], [into(0, 0), into(1, 1, 1)], [out(1)], [between(0, 1)]),
+        "/Nodes/1/Desc/BTensor/Sizes",
+        [3, 2],
+        [2, 3],
+    ),
     "OWNED_BY_DML output": (
         graph([relu(OutputTensor=OWNED)], [into(0, 0)], [out(0)]),
         "/Nodes/0/Desc/OutputTensor/Flags",
