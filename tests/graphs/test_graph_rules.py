@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from app.contract.constants import FeatureLevel
+from app.contract.validation import validate
 from app.contract.violations import MAX_VIOLATIONS
+from app.graphs.descriptor import GraphDesc
+from app.graphs.ends import first_readers
 from tests.contract.refusals import check_wording
 from tests.graphs.documents import (
     OWNED,
@@ -522,3 +525,10 @@ def test_a_graph_full_of_mistakes_is_refused_as_fast() -> None:
     assert least_seconds(document) < 5 * right
     found = refusals(document)
     assert len(found) == MAX_VIOLATIONS
+
+
+def test_readers_of_inputs_are_found_by_index_and_by_name() -> None:
+    """What leads nowhere is left out: judgement tells it."""
+    edges = [into("a", "sum", "BTensor"), into("b", 0, 0), into("c", "sum", "Tensor"), into("d", 0, 2), into("e", 1, 0)]
+    found = first_readers(validate(GraphDesc, graph([add("sum", b=tensor("FLOAT16"))], edges, [out(0)])))
+    assert {name: desc.DataType for name, desc in found.items()} == {"a": "FLOAT16", "b": "FLOAT32"}
