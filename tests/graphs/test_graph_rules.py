@@ -9,7 +9,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.validation import validate
 from app.contract.violations import MAX_VIOLATIONS
 from app.graphs.descriptor import GraphDesc
-from app.graphs.ends import first_readers
+from app.graphs.ends import first_readers, listed
 from tests.contract.refusals import check_wording
 from tests.graphs.documents import (
     OWNED,
@@ -532,3 +532,8 @@ def test_readers_of_inputs_are_found_by_index_and_by_name() -> None:
     edges = [into("a", "sum", "BTensor"), into("b", 0, 0), into("c", "sum", "Tensor"), into("d", 0, 2), into("e", 1, 0)]
     found = first_readers(validate(GraphDesc, graph([add("sum", b=tensor("FLOAT16"))], edges, [out(0)])))
     assert {name: desc.DataType for name, desc in found.items()} == {"a": "FLOAT16", "b": "FLOAT32"}
+
+
+def test_the_first_few_of_many_are_listed() -> None:
+    assert listed(range(8)) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert listed(range(9)) == "0, 1, 2, 3, 4, 5, 6, 7 and 1 more"
