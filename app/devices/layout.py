@@ -64,6 +64,18 @@ def packed_along(sizes: Sequence[int], chosen: Sequence[bool]) -> list[int]:
     return strides
 
 
+def grouped(compiled: Dispatchable, output: str) -> tuple[list[int], list[int], list[int], list[list[int]]]:
+    """How to visit `output`, whose formula reduces, and the inputs, in as few dimensions as will do: their sizes, an
+    element's steps to its place in its group along each, its steps to its group, 0 along what the formula reduces, and
+    each tensor's strides in elements, the output's last."""
+    sizes, axes = compiled.outputs[output].Sizes, compiled.program.maps[output].axes
+    # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
+    places = packed_along(sizes, [axis in axes for axis in range(len(sizes))])
+    groups = packed_along(sizes, [axis not in axes for axis in range(len(sizes))])
+    merged, (places, groups, *steps) = collapse(sizes, [places, groups, *compiled.layouts(output)])
+    return merged, places, groups, steps
+
+
 def blocks(sizes: Sequence[int], most: int) -> Iterator[Index]:
     """Indices that cut an array of `sizes` into blocks of at most `most` elements, in memory order."""
     axis = len(sizes) - 1

@@ -17,6 +17,10 @@ class Unary(Operator):
     in_place: ClassVar[tuple[str, ...]] = ("InputTensor",)
 
 
+SCALED = "g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+"""What the formulas of the following say at their ends."""
+
+
 class ScaledUnary(Unary):
     """The same with ScaleBias: subclasses state `function`, the formula of what ScaleBias has made of x."""
 

@@ -10,7 +10,7 @@ import pytest
 from app.devices.cpu import alone, device, maximum_gradients, scatters, window_sums
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.llvm import firsts, random_words, scans
+from app.devices.cpu.llvm import firsts, random_words, scans, sorting
 from app.devices.device import Cancelled
 from app.memory.arrays import Array, numpy_type
 from tests.devices.test_llvm import COMPILER
@@ -141,7 +141,7 @@ def test_first_elements_of_each_count(devices: list[NumpyDevice], name: str) -> 
 
 
 def test_a_long_sequence_is_sorted_until_nobody_waits(devices: list[NumpyDevice]) -> None:
-    x = elements(np.random.default_rng(24), [1, firsts.LOOKING + 1, 1], "float32")
+    x = elements(np.random.default_rng(24), [1, sorting.LOOKING + 1, 1], "float32")
     operator = compiled(of_first(x.size, "DECREASING", "UINT32", 1, 1) | {"InputTensor": desc_of(x)})
     asked: list[bool] = []
 

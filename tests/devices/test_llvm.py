@@ -25,7 +25,9 @@ from app.devices.cpu.device import COMPILED, NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
-from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode, RowCall, start_of_frame
+from app.devices.cpu.llvm.frames import start_of_frame
+from app.devices.cpu.llvm.kernels import Loop, LoopCode
+from app.devices.cpu.llvm.loop_calls import LoopCall, RowCall
 from app.devices.cpu.llvm.lowering import lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS
 from app.devices.cpu.llvm.math.primitives import kept

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from app.contract.constants import FeatureLevel
+from app.contract.validation import validate
 from app.contract.violations import MAX_VIOLATIONS
+from app.graphs.descriptor import GraphDesc
+from app.graphs.ends import first_readers, listed
 from tests.contract.refusals import check_wording
 from tests.graphs.documents import (
     OWNED,
@@ -55,6 +58,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
     "invalid operator": (
         graph([add(b=tensor(sizes=(3, 2)))], [into(0, 0), into(1, 0, 1)], [out(0)]),
         "/Nodes/0/Desc/BTensor/Sizes",
+        [3, 2],
+        [2, 3],
+    ),
+    "invalid operator that reads another": (
+        graph([relu(), add(b=tensor(sizes=(3, 2)))], [into(0, 0), into(1, 1, 1)], [out(1)], [between(0, 1)]),
+        "/Nodes/1/Desc/BTensor/Sizes",
         [3, 2],
         [2, 3],
     ),
@@ -137,6 +146,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
         "/OutputEdges/1/GraphOutputIndex",
         0,
         "GraphOutput",
+    ),
+    "more than one by name, said of the first": (
+        graph([relu()], [into(0, 0)], [out(0, 0), out(0, "y"), out(0, "z")]),
+        "/OutputEdges/1/GraphOutput",
+        "y",
+        "GraphOutputIndex",
     ),
     "a number of outputs, which nobody can count": (
         graph([relu()], [into(0, 0)], [out(0, "y"), out(0, 0)], OutputCount=2),
@@ -510,3 +525,15 @@ def test_a_graph_full_of_mistakes_is_refused_as_fast() -> None:
     assert least_seconds(document) < 5 * right
     found = refusals(document)
     assert len(found) == MAX_VIOLATIONS
+
+
+def test_readers_of_inputs_are_found_by_index_and_by_name() -> None:
+    """What leads nowhere is left out: judgement tells it."""
+    edges = [into("a", "sum", "BTensor"), into("b", 0, 0), into("c", "sum", "Tensor"), into("d", 0, 2), into("e", 1, 0)]
+    found = first_readers(validate(GraphDesc, graph([add("sum", b=tensor("FLOAT16"))], edges, [out(0)])))
+    assert {name: desc.DataType for name, desc in found.items()} == {"a": "FLOAT16", "b": "FLOAT32"}
+
+
+def test_the_first_few_of_many_are_listed() -> None:
+    assert listed(range(8)) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert listed(range(9)) == "0, 1, 2, 3, 4, 5, 6, 7 and 1 more"

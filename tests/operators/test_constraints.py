@@ -228,6 +228,15 @@ def test_bounds_are_of_the_outputs_type(kind: str) -> None:
         assert pointers(descriptor(kind, desc(data_type), MinMaxDataType=f"DML_TENSOR_DATA_TYPE_{data_type}")) == []
 
 
+@pytest.mark.parametrize(("kind", "output"), [("CLIP1", "OutputTensor"), ("CLIP_GRAD1", "OutputGradientTensor")])
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_bounds_of_another_type_are_told_beside_a_tensor_that_is_there(kind: str, output: str, is_stated: bool) -> None:
+    document = descriptor(E + kind, MinMaxDataType="INT8")
+    document |= {output: desc("FLOAT32") if is_stated else None}
+    (found,) = refusals(document, NEWEST)
+    assert f"but {output if is_stated else 'InputTensor'} is FLOAT32" in found.message
+
+
 @pytest.mark.parametrize(
     ("data_type", "bound"),
     [

@@ -1,17 +1,16 @@
 """Fused activations as functions that LLVM's code calls."""
 
-import struct
 from array import array
 from dataclasses import dataclass
 from functools import lru_cache
 
 from app.contract.constants import DataType
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import FORMS, Code
+from app.devices.cpu.llvm.frames import Arguments
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.text import Text
 from app.formula.structures import Questions
-from app.formula.uniform import evaluator
 from app.formula.values import FLOAT32, INT64, Input, Parameter
 from app.memory.arrays import Array
 from app.operators.fusion import Fused
@@ -84,6 +83,4 @@ def _lowered(kind: type[Fused], text: str, name: str) -> LoweredActivation | Non
         return None
     if not whole.kept:  # the same as that of the activation by itself
         element = Element(name, whole.declarations, whole.body, whole.inputs, whole.output, whole.parameters)
-    form = struct.Struct("<" + "".join(FORMS[each.type] for each in element.parameters))
-    packed = form.pack(*[evaluator(each)(numbers) for each in element.parameters])
-    return LoweredActivation(element, struct.unpack(f"<{len(packed) // 8}q", packed))
+    return LoweredActivation(element, tuple(Arguments(element.parameters).of(numbers)))

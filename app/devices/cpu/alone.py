@@ -8,9 +8,9 @@ import numpy as np
 
 from app.devices.cpu.calls import Calls, Of, pieces
 from app.devices.cpu.llvm import tables
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Function
 from app.devices.cpu.llvm.coordinate_loops import Watch
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.tables import END, FIRST, HEAD_WORDS, LOT, STAGE_WORDS
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.waiting import lot

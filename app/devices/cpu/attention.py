@@ -9,7 +9,8 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.coordinates import CallKernel
-from app.devices.cpu.llvm.kernels import LoopCode, RowCall, RowLoops
+from app.devices.cpu.llvm.kernels import LoopCode, RowLoops
+from app.devices.cpu.llvm.loop_calls import RowCall
 from app.devices.cpu.threads import Threads
 from app.formula.structures import Questions, Structures
 from app.formula.values import FLOAT32, Input, Parameter

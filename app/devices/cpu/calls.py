@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from app.devices.cpu.llvm.kernels import Code, start_of_frame
+from app.devices.cpu.llvm.code import Code
+from app.devices.cpu.llvm.frames import start_of_frame
 from app.devices.device import InTurn, Kernel
 
 WORTH_A_CALL = 1 << 19

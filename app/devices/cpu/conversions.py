@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
+from app.devices.cpu.llvm.code import Code
+from app.devices.cpu.llvm.kernels import Loop, LoopCode
 from app.formula.structures import Questions
 from app.formula.values import FLOAT32, Input
 from app.memory.arrays import Array

@@ -8,8 +8,8 @@ import numpy as np
 
 from app.devices.cpu.convolution_loops import MOST_OF_A_PIECE, Addresses, ConvolutionLoop, ItemWork
 from app.devices.cpu.llvm import turns
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.jobs import Cut, Job
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.device import Cancelled
 from app.memory.addresses import LINE, whole_lines

@@ -11,8 +11,8 @@ import numpy as np
 from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.llvm import channelwise, dots, outputs, panels
 from app.devices.cpu.llvm.channelwise import Rows
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.outputs import Lanes
 from app.devices.cpu.llvm.panels import Tile
 from app.devices.cpu.threads import parts

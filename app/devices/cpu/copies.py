@@ -14,7 +14,8 @@ from app.contract.constants import DataType, DepthSpaceOrder, PaddingMode
 from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, call_of_nest, part_of, pieces
-from app.devices.cpu.llvm.kernels import Code, Loop, LoopCode
+from app.devices.cpu.llvm.code import Code
+from app.devices.cpu.llvm.kernels import Loop, LoopCode
 from app.devices.cpu.llvm.tables import CLEARS
 from app.devices.cpu.runs import WORTH_A_THREAD
 from app.devices.layout import blocks

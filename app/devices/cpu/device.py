@@ -26,7 +26,8 @@ from app.devices.cpu.firsts import firsts_kernel
 from app.devices.cpu.integer_convolutions import integer_convolution_kernel, packed_integer_filter_bytes
 from app.devices.cpu.integer_products import integer_product_kernel, packed_integer_bytes
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Loop, LoopCall, LoopCode
+from app.devices.cpu.llvm.kernels import Loop, LoopCode
+from app.devices.cpu.llvm.loop_calls import LoopCall
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.maximum_gradients import maximum_gradient_kernel
 from app.devices.cpu.numpy import lowering

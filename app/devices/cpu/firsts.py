@@ -2,13 +2,12 @@
 
 import math
 from array import array
-from functools import lru_cache
 
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import firsts
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.coordinate_loops import LOOK
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
 from app.memory.addresses import whole_lines
@@ -40,7 +39,9 @@ def firsts_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     together = 1 if by_rows else lanes
     name = x.DataType.value.lower()
     type_, index = llvm_type(name), llvm_type(indices.DataType.value.lower())
-    code = Code(team.compiler, _source(type_, index, lanes, by_rows, name.startswith("u"), operator.decreasing))
+    is_unsigned, is_decreasing = name.startswith("u"), operator.decreasing
+    source = firsts.source(type_, index, lanes, by_rows=by_rows, is_unsigned=is_unsigned, is_decreasing=is_decreasing)
+    code = Code(team.compiler, source)
     outputs = list(compiled.outputs)
     pointers = [
         Pointer(0, Of.INPUT),
@@ -64,8 +65,3 @@ def firsts_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
         for number, part in enumerate(portions(range(x.elements // (size * inner) * tiles), work, team.most))
     ]
     return CallsKernel(compiled, Calls([calls], len(calls) * own), team)
-
-
-@lru_cache(32)
-def _source(type_: str, index: str, lanes: int, by_rows: bool, is_unsigned: bool, is_decreasing: bool) -> str:
-    return firsts.source(type_, index, lanes, by_rows=by_rows, is_unsigned=is_unsigned, is_decreasing=is_decreasing)

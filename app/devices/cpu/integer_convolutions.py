@@ -9,7 +9,6 @@ import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -22,10 +21,10 @@ from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.integer_packing import NO_ZERO, Side, Tiles, packing
 from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm import integer_windows as loops
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.llvm.integer_windows import WINDOWS
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.addresses import whole_lines
 from app.memory.arrays import Array
@@ -152,7 +151,7 @@ class _IntegerConvolution:
         terms = planes.terms(filters.Sizes[1])
         numbers = {"depth": depth, "line": 1, "term": terms.ctypes.data}
         panels = packing(compiler, tiles.panel, x.DataType is DataType.INT8, "listed", numbers)
-        windows = Code(compiler, _windows(planes.strides[1] if planes.strides[1] <= 2 else 0))
+        windows = Code(compiler, loops.source(planes.strides[1] if planes.strides[1] <= 2 else 0))
         results = None
         if quantized or planes.sizes[1] != planes.space.positions[2]:
             result = Result(KINDS[output.DataType], "BiasTensor" in reads)
@@ -318,8 +317,3 @@ def _each_channel(desc: TensorDesc) -> int:
 def _pair(numbers: Sequence[int]) -> tuple[int, int]:
     first, second = numbers
     return first, second
-
-
-@lru_cache(8)
-def _windows(stride: int) -> str:
-    return loops.source(stride)

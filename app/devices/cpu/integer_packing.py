@@ -4,7 +4,6 @@ import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from operator import mul
 
@@ -14,9 +13,9 @@ from app.contract.tensors import packed_strides
 from app.devices.cpu.alone import MOST_OF_A_CALL, make_calls, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm import integer_products as loops
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_products import HEAD, PACKED, PRODUCTS, Lies, Panel, Terms, row_bytes
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.products import MOST_PACKED, shares, sums_at_once
 from app.memory.addresses import LINE
@@ -124,7 +123,7 @@ class Tiles:
         terms: Terms = 4 if compiler.adds_bytes else 2
         tiles = list(sums_at_once(rows, columns, compiler.vector_floats, int(terms == 2)))
         panel = Panel(tiles[0][1], compiler.vector_floats, terms)
-        codes = [(count, Code(compiler, _multiplies(panel, count)), own) for count, _, own in tiles]
+        codes = [(count, Code(compiler, loops.products(panel, count)), own) for count, _, own in tiles]
         return cls(panel, codes, rows, depth)
 
     @property
@@ -174,16 +173,5 @@ def packing(
 ) -> tuple[Code, dict[str, int]]:
     """What packs lines of such integers, panels or else rows, and what is in all frames."""
     frame = dict.fromkeys(PACKED, 0) | {"zeros": NO_ZERO.ctypes.data} | numbers
-    return Code(compiler, _packs(of, is_signed, lies)), frame
-
-
-@lru_cache(64)
-def _packs(of: Panel | Terms, is_signed: bool, lies: Lies) -> str:
-    if isinstance(of, Panel):
-        return loops.panels(of, is_signed, lies)
-    return loops.rows(of, is_signed, lies == "dense")
-
-
-@lru_cache(64)
-def _multiplies(panel: Panel, rows: int) -> str:
-    return loops.products(panel, rows)
+    source = loops.panels(of, is_signed, lies) if isinstance(of, Panel) else loops.rows(of, is_signed, lies == "dense")
+    return Code(compiler, source), frame

@@ -4,7 +4,6 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from operator import mul
 
@@ -14,9 +13,9 @@ from app.contract.constants import DataType
 from app.devices.cpu.alone import portions
 from app.devices.cpu.calls import Call, Of, Pointer
 from app.devices.cpu.llvm import integer_results as loops
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import FIELDS, GIVEN, Kind, Result
-from app.devices.cpu.llvm.kernels import Code
 from app.programs.walks import Walk
 
 LARGEST = (1 << 31) // (255 * 255)
@@ -60,7 +59,7 @@ class Results:
 
     @classmethod
     def of(cls, result: Result, compiler: Compiler, reads: Sequence[str], given: Mapping[str, Given]) -> "Results":
-        return cls(result, Code(compiler, _source(result)), reads, given)
+        return cls(result, Code(compiler, loops.source(result)), reads, given)
 
     def strides(self, leading: int) -> list[list[int]]:
         """From group to group, of each of GIVEN."""
@@ -94,8 +93,3 @@ class Results:
                     frame[f"first_{name}"], frame[f"end_{name}"] = along.start, along.stop
                 work = math.prod(map(len, own)) * lines * count * WORK
                 yield Call(self.code, array("q", frame.values()), pointers, work)
-
-
-@lru_cache(64)
-def _source(result: Result) -> str:
-    return loops.source(result)

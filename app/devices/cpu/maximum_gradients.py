@@ -10,7 +10,7 @@ from app.contract.constants import DataType
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import maximum_gradients
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.lowering import lower_part
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.window_sums import APART, LONGEST_ROW, MOST_MEETINGS, Numbers, ask_nothing, taps_along

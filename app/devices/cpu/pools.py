@@ -2,7 +2,6 @@
 
 import math
 from array import array
-from functools import lru_cache
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm import pools
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.arrays import numpy_type
 from app.operators.compiled import CompiledOperator
@@ -87,7 +86,9 @@ class PoolKernel(CallsKernel):
         width = team.compiler.vector_floats
         together = min(-(-space.positions[2] // width), TOGETHER)
         type_ = numpy_type(compiled.outputs["OutputTensor"].DataType).name
-        code = Code(team.compiler, _source(width, stride if stride <= 2 else 0, together, type_, counts is not None))
+        known_stride = stride if stride <= 2 else 0
+        source = pools.source(width, known_stride, together, type_, is_average=counts is not None)
+        code = Code(team.compiler, source)
         table = 0 if counts is None else counts.ctypes.data
         work = WORK * space.places * (space.taps + 1)
         numbers = [space.elements, space.places, *space.sizes, *space.extents, *space.positions]
@@ -98,8 +99,3 @@ class PoolKernel(CallsKernel):
             for part in portions(range(channels), work, team.most)
         ]
         super().__init__(compiled, Calls([made]), team)
-
-
-@lru_cache(32)
-def _source(width: int, stride: int, together: int, type_: str, is_average: bool) -> str:
-    return pools.source(width, stride, together, type_, is_average=is_average)

@@ -2,13 +2,12 @@
 
 import math
 from array import array
-from functools import lru_cache
 
 from app.contract.constants import AxisDirection, ReduceFunction
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import positions
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
 from app.operators.compiled import CompiledOperator
@@ -38,15 +37,11 @@ def position_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | Non
         return None
     lanes = next(each for each in positions.LANES if each <= count)
     index = llvm_type(made.DataType.value.lower())
-    code = Code(team.compiler, _source(x.DataType.value.lower(), index, lanes, is_largest, is_last))
+    source = positions.source(x.DataType.value.lower(), index, lanes, is_largest=is_largest, is_last=is_last)
+    code = Code(team.compiler, source)
     pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)]
     calls = [
         Call(code, array("q", [0, 0, part.start, part.stop, count]), pointers, WORK * count * len(part))
         for part in portions(range(x.elements // count), WORK * count, team.most)
     ]
     return CallsKernel(compiled, Calls([calls]), team)
-
-
-@lru_cache(32)
-def _source(type_: str, index: str, lanes: int, is_largest: bool, is_last: bool) -> str:
-    return positions.source(type_, index, lanes, is_largest=is_largest, is_last=is_last)

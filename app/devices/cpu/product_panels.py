@@ -3,7 +3,6 @@
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from app.devices.cpu.alone import portions
 from app.devices.cpu.calls import Call, Of, Pointer
 from app.devices.cpu.llvm import tiles
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.arrays import Array
 
@@ -51,7 +50,7 @@ class Turned(NamedTuple):
         """So many panels from the first one on, with so many columns each."""
         sizes = [*self.sizes, count]
         steps = [*self.given, self.wide * self.column], [*self.made, self.depth * self.wide]
-        code = Code(team.compiler, _source(team.compiler.vector_floats, len(sizes)))
+        code = Code(team.compiler, tiles.source(4, team.compiler.vector_floats, len(sizes)))
         cut = sizes.index(max(sizes))
         work = 8 * math.prod(sizes) // sizes[cut] * along * self.depth
         for part in portions(range(sizes[cut]), work, team.most):
@@ -62,8 +61,3 @@ class Turned(NamedTuple):
             given, made = (4 * (first * each[-1] + part.start * each[cut]) for each in steps)
             pointers = [Pointer(0, Of.INPUT, 1, given), Pointer(1, Of.OWN, 0, made)]
             yield Call(code, array("q", [0, 0, *numbers]), pointers, work * len(part))
-
-
-@lru_cache(16)
-def _source(width: int, outer: int) -> str:
-    return tiles.source(4, width, outer)

@@ -22,8 +22,8 @@ from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.activations import ActivationLoop, LoweredActivation, lowered_activation
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.products import FIELDS, Addend, ProductTile, source
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.product_panels import Turned, packed

@@ -1,13 +1,12 @@
 """DYNAMIC_QUANTIZE_LINEAR of float32 on the CPU, by loops that LLVM compiled."""
 
 from array import array
-from functools import lru_cache
 
 from app.contract.constants import DataType
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import quantizing
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.memory.addresses import LINE
 from app.operators.compiled import CompiledOperator
@@ -32,7 +31,8 @@ def quantizing_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | N
     width, least = team.compiler.vector_floats, 0 if made.DataType is DataType.UINT8 else -128
     pair = 2 * 4 * width
     whole = range(x.elements)
-    first, *rest = (Code(team.compiler, source) for source in _sources(width, least))
+    sources = quantizing.bounds(width), quantizing.scales(width, least), quantizing.elements(width, least)
+    first, *rest = (Code(team.compiler, source) for source in sources)
     bounds = [
         Call(
             first,
@@ -64,8 +64,3 @@ def quantizing_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | N
         for part in portions(whole, WORK[1], team.most)
     ]
     return CallsKernel(compiled, Calls([bounds, scales, elements], own), team)
-
-
-@lru_cache(4)
-def _sources(width: int, least: int) -> tuple[str, str, str]:
-    return quantizing.bounds(width), quantizing.scales(width, least), quantizing.elements(width, least)

@@ -1,12 +1,11 @@
 """RANDOM_GENERATOR on the CPU, by loops that LLVM compiled."""
 
 from array import array
-from functools import lru_cache
 
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import random_words
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.random_words import AT_ONCE
 from app.devices.cpu.llvm.team import Team
 from app.operators.compiled import CompiledOperator
@@ -23,7 +22,7 @@ def random_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     if not isinstance(operator, RandomGenerator) or not all(each.is_packed for each in tensors):
         return None
     elements = compiled.outputs["OutputTensor"].elements
-    code = Code(team.compiler, _words())
+    code = Code(team.compiler, random_words.words())
     calls = []
     for part in portions(range(-(-elements // AT_ONCE)), WORK * AT_ONCE, team.most):
         first = part.start * AT_ONCE
@@ -32,15 +31,7 @@ def random_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
         calls.append(Call(code, array("q", [0, 0, first // 4, count]), pointers, WORK * count))
     if len(compiled.outputs) > 1:
         pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT, 1)]
-        calls.append(Call(Code(team.compiler, _after()), array("q", [0, 0, -(-elements // 4)]), pointers, WORK))
+        calls.append(
+            Call(Code(team.compiler, random_words.after()), array("q", [0, 0, -(-elements // 4)]), pointers, WORK)
+        )
     return CallsKernel(compiled, Calls([calls]), team)
-
-
-@lru_cache(1)
-def _words() -> str:
-    return random_words.words()
-
-
-@lru_cache(1)
-def _after() -> str:
-    return random_words.after()

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from app.contract.constants import RecurrentNetworkDirection
 from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.recurrent import (
     BEGIN_FIELDS,
     END_FIELDS,
@@ -122,10 +122,14 @@ class RecurrentCalls:
         self._parts = list(parts(range(self._steps), -(-self._steps // at_a_time)))
         self._at_once = min(AT_ONCE, self._batch * min(map(len, self._parts)))
         self._packed = -(-self._depth // width) * width
-        self._begin = Code(compiler, _beginning(width, self._batch, *[name in names for name in _GIVEN]))
-        self._weighting = Code(compiler, _weighting(width, self._at_once))
-        has_last = [name in names for name in _SINGLES]
-        self._end = Code(compiler, _ending(width, self._batch, *has_last)) if any(has_last) else None
+        has_bias, has_hidden, has_cell = (name in names for name in _GIVEN)
+        begin = beginning(width, self._batch, has_bias=has_bias, has_hidden=has_hidden, has_cell=has_cell)
+        self._begin = Code(compiler, begin)
+        self._weighting = Code(compiler, weighting(width, self._at_once))
+        has_single, has_cell = (name in names for name in _SINGLES)
+        self._end = None
+        if has_single or has_cell:
+            self._end = Code(compiler, ending(width, self._batch, has_single=has_single, has_cell=has_cell))
         self.work = self._work * self._steps * len(self._directions)
         """Products."""
         self.calls = Calls([*self._stages()], self._memory[-1].end)
@@ -289,18 +293,3 @@ def _bits(value: float) -> int:
 @lru_cache(64)
 def _source(form: CodeForm, activations: tuple[LoweredActivation, ...]) -> str:
     return source(form, [each.element for each in activations])
-
-
-@lru_cache(64)
-def _beginning(width: int, batch: int, has_bias: bool, has_hidden: bool, has_cell: bool) -> str:
-    return beginning(width, batch, has_bias=has_bias, has_hidden=has_hidden, has_cell=has_cell)
-
-
-@lru_cache(16)
-def _weighting(width: int, at_once: int) -> str:
-    return weighting(width, at_once)
-
-
-@lru_cache(64)
-def _ending(width: int, batch: int, has_single: bool, has_cell: bool) -> str:
-    return ending(width, batch, has_single=has_single, has_cell=has_cell)

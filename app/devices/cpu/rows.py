@@ -16,12 +16,13 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.calls import Calls, Of, Pointer, call_of_nest, part_of, pieces
-from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowCall, RowLoops, layout_of
+from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowLoops, layout_of
 from app.devices.cpu.llvm.lanes import LANES
+from app.devices.cpu.llvm.loop_calls import RowCall
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
-from app.devices.layout import blocks, packed_along
+from app.devices.layout import blocks, grouped
 from app.formula.expansions import Ask
 from app.formula.stages import FormulaStage, FormulaStages
 from app.formula.structures import Structures
@@ -31,7 +32,6 @@ from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
-from app.programs.walks import collapse
 
 Slices = tuple[slice, ...]
 
@@ -122,12 +122,8 @@ class NumpyRowKernel:
         loops: LoopCode | None,
         structures: Structures,
     ) -> None:
-        sizes, made = compiled.outputs[output].Sizes, compiled.program.maps[output]
-        # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
-        places = packed_along(sizes, [axis in made.axes for axis in range(len(sizes))])
-        groups = packed_along(sizes, [axis not in made.axes for axis in range(len(sizes))])
-        self._sizes, strides = collapse(sizes, [places, groups, *compiled.layouts(output)])
-        self._places, groups, *steps = strides
+        made = compiled.program.maps[output]
+        self._sizes, self._places, groups, steps = grouped(compiled, output)
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
         width = math.prod([self._sizes[axis] for axis in self._axes])
         self._long = width > BLOCK_ELEMENTS

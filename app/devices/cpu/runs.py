@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, calls_of
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Function
 from app.devices.cpu.llvm.coordinate_loops import Watch
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.tables import (
     BINDS,
     CLEARS,

@@ -3,13 +3,12 @@
 import math
 from array import array
 from collections.abc import Iterator
-from functools import lru_cache
 
 from app.contract.constants import AxisDirection
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scans
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.operators.compiled import CompiledOperator
@@ -33,7 +32,8 @@ def scan_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
     is_exclusive = (
         operator.HasExclusiveSum if isinstance(operator, CumulativeSummation) else operator.HasExclusiveProduct
     )
-    code = Code(team.compiler, _source(type_, "add" if is_sum else "mul", columns == 1, is_exclusive))
+    operation = "add" if is_sum else "mul"
+    code = Code(team.compiler, scans.source(type_, operation, by_rows=columns == 1, is_exclusive=is_exclusive))
     is_decreasing = operator.AxisDirection is AxisDirection.DECREASING
     start = (count - 1) * columns * bytes_of(type_) if is_decreasing else 0
     pointers = [Pointer(0, Of.INPUT, offset=start), Pointer(1, Of.OUTPUT, offset=start)]
@@ -51,8 +51,3 @@ def scan_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | None:
         return array("q", [0, 0, block.start, block.stop, column.start, column.stop, *numbers])
 
     return CallsKernel(compiled, Calls([list(calls())]), team)
-
-
-@lru_cache(32)
-def _source(type_: str, operation: str, by_rows: bool, is_exclusive: bool) -> str:
-    return scans.source(type_, operation, by_rows=by_rows, is_exclusive=is_exclusive)

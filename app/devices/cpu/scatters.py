@@ -4,14 +4,13 @@ then the updates go where indices lead."""
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scatters
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
 from app.devices.cpu.threads import parts
@@ -63,7 +62,9 @@ def _along_axis(compiled: CompiledOperator, operator: Scatter, team: Team) -> li
     stride, to[operator.Axis] = to[operator.Axis], 0
     counts, (to, steps) = collapse(indices.Sizes, [to, packed_strides(indices.Sizes)])
     names = list(compiled.inputs)
-    code = Code(team.compiler, _source(size, llvm_type(index), len(counts), not index.startswith("u")))
+    code = Code(
+        team.compiler, scatters.source(size, llvm_type(index), len(counts), is_signed=not index.startswith("u"))
+    )
     # Along the axis updates stay in their order. Of the longest one of the others there are parts for threads.
     others = [axis for axis, step in enumerate(to) if step]
     split = max(others, key=lambda axis: counts[axis], default=0)
@@ -100,7 +101,7 @@ def _led(
     names, indices = list(compiled.inputs), compiled.inputs["IndicesTensor"]
     size, index = compiled.inputs[updates].DataType.bits // 8, indices.DataType
     type_, is_signed = llvm_type(index.value.lower()), index.value.startswith("I")
-    code = Code(team.compiler, _source_of_tuples(size, type_, len(sizes), is_signed, width == 1))
+    code = Code(team.compiler, scatters.tuples(size, type_, len(sizes), is_signed=is_signed, is_one=width == 1))
     count, step = indices.elements // len(sizes), width * size
     along = [number for along, stride in zip(sizes, strides, strict=True) for number in (along, size * stride)]
 
@@ -129,7 +130,7 @@ def _writers(compiled: CompiledOperator, led: Sequence[Sequence[Call]], team: Te
 
 def _copied(compiled: CompiledOperator, compiler: Compiler, threads: int) -> list[Call]:
     """All of the input, to the output."""
-    code, number = Code(compiler, _copies()), list(compiled.inputs).index("InputTensor")
+    code, number = Code(compiler, scatters.copies()), list(compiled.inputs).index("InputTensor")
     return [
         Call(
             code,
@@ -143,7 +144,7 @@ def _copied(compiled: CompiledOperator, compiler: Compiler, threads: int) -> lis
 
 def _cleared(compiled: CompiledOperator, compiler: Compiler, threads: int) -> list[Call]:
     """All of the output."""
-    code = Code(compiler, _zeros())
+    code = Code(compiler, scatters.zeros())
     return [
         Call(code, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
         for part in portions(range(_bytes(compiled.outputs["OutputTensor"])), 1, threads)
@@ -152,23 +153,3 @@ def _cleared(compiled: CompiledOperator, compiler: Compiler, threads: int) -> li
 
 def _bytes(desc: TensorDesc) -> int:
     return desc.elements * desc.DataType.bits // 8
-
-
-@lru_cache(32)
-def _source(size: int, index: str, dimensions: int, is_signed: bool) -> str:
-    return scatters.source(size, index, dimensions, is_signed=is_signed)
-
-
-@lru_cache(32)
-def _source_of_tuples(size: int, index: str, length: int, is_signed: bool, is_one: bool) -> str:
-    return scatters.tuples(size, index, length, is_signed=is_signed, is_one=is_one)
-
-
-@lru_cache(1)
-def _copies() -> str:
-    return scatters.copies()
-
-
-@lru_cache(1)
-def _zeros() -> str:
-    return scatters.zeros()

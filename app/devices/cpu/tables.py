@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from app.devices.cpu.llvm.kernels import LookUp, Loop, LoopCall, LoopCode
+from app.devices.cpu.llvm.kernels import LookUp, Loop, LoopCode
+from app.devices.cpu.llvm.loop_calls import LoopCall
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.routines import Routine, run_routine
 from app.memory.addresses import address_of

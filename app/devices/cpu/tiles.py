@@ -3,12 +3,11 @@
 import math
 from array import array
 from collections.abc import Iterator
-from functools import lru_cache
 
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import tiles
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
 from app.devices.layout import walk
 from app.formula.values import Input
@@ -39,7 +38,7 @@ def tiles_kernel(compiled: Dispatchable, team: Team) -> CallsKernel | None:
     if down is None or taken[along] != 1 or min(sizes[down], sizes[along]) < width:
         return None
     outer.remove(down)
-    code = Code(team.compiler, _source(size, width, len(outer)))
+    code = Code(team.compiler, tiles.source(size, width, len(outer)))
     # Of the longest dimension there are parts for threads; of the rows that are turned they are whole tiles.
     split = max([*outer, down], key=lambda axis: sizes[axis])
     step = width if split == down else 1
@@ -59,8 +58,3 @@ def tiles_kernel(compiled: Dispatchable, team: Team) -> CallsKernel | None:
             yield Call(code, array("q", [0, 0, *numbers]), pointers, work * (end - begin))
 
     return CallsKernel(compiled, Calls([list(calls())]), team)
-
-
-@lru_cache(32)
-def _source(size: int, width: int, outer: int) -> str:
-    return tiles.source(size, width, outer)

@@ -16,8 +16,8 @@ from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.convolution_loops import ConvolutionLoop, ItemWork, Space, loop_of
 from app.devices.cpu.llvm import spreading
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.threads import parts
 from app.memory.addresses import whole_lines
 from app.memory.arrays import Array

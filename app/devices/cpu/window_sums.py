@@ -17,7 +17,7 @@ from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import window_sums
-from app.devices.cpu.llvm.kernels import Code
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.lowering import lower_part
 from app.devices.cpu.llvm.team import Team
 from app.formula.values import FLOAT32, FLOAT64, Input, widen

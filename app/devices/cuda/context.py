@@ -26,21 +26,17 @@ _CUPY = ("cupy", "cupy_backends")
 SLOTS = 8
 """Of a GPU: so many dispatches are under way at a time, each in up to three of them."""
 
-
 READY_SHARE = 16
 """How much of a GPU's memory may wait for the next dispatches, as a divisor. It is given back when memory is short."""
 
-_HOST_ADDRESSES = 91  # cudaDevAttrCanUseHostPointerForRegisteredMem
-
-_SHARED_BYTES = 81  # cudaDevAttrMaxSharedMemoryPerMultiprocessor
+_HOST_ADDRESSES, _SHARED_BYTES = 91, 81
+"""cudaDevAttrCanUseHostPointerForRegisteredMem and cudaDevAttrMaxSharedMemoryPerMultiprocessor."""
 
 _MULTIPROCESSORS, _CLUSTERS = 16, 90
 """cudaDevAttrMultiProcessorCount, and the architecture from which on there are clusters of blocks."""
 
-_MOST_SHARED, _SHARED_UNASKED = (
-    8,
-    48 << 10,
-)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and what it is if not set
+_MOST_SHARED, _SHARED_UNASKED = 8, 48 << 10
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, and what it is if not set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ import numpy as np
 
 from app.devices.cuda.grids import THREADS, WARP
 from app.devices.cuda.layouts import ACCESS_BYTES
-from app.devices.layout import packed_along
+from app.devices.layout import grouped
 from app.formula.values import Input, Reduction, Value, parts
 from app.programs.dispatchable import Dispatchable
-from app.programs.walks import collapse
 
 MOST_KEPT = {1: 8, 2: 8, 4: 8, 8: 8, 16: 8, WARP: 32, THREADS: 16, 256: 16, 512: 16, 1024: 16}
 """Elements of a group that a thread holds in registers, by the threads that a group has."""
@@ -54,15 +53,10 @@ class Rows:
     @classmethod
     def of(cls, compiled: Dispatchable, output: str) -> "Rows":
         """Those of an `output` whose formula reduces."""
-        made = compiled.program.maps[output]
-        sizes, axes = compiled.outputs[output].Sizes, made.axes
-        # Two more layouts see to it that elements keep their places in groups, and that groups stay apart.
-        places = packed_along(sizes, [axis in axes for axis in range(len(sizes))])
-        groups = packed_along(sizes, [axis not in axes for axis in range(len(sizes))])
-        # The places decide on the order of the inner dimensions, so that a position is a place.
-        merged, (places, groups, *steps) = collapse(sizes, [places, groups, *compiled.layouts(output)])
+        merged, places, groups, steps = grouped(compiled, output)
         inner = [axis for axis, step in enumerate(groups) if step == 0]
         outer = [axis for axis, step in enumerate(groups) if step != 0]
+        # The places decide on the order of the inner dimensions, so that a position is a place.
         inner.sort(key=lambda axis: -places[axis])
         return cls(
             [merged[axis] for axis in outer] or [1],
@@ -70,7 +64,7 @@ class Rows:
             [[each[axis] for axis in outer] or [0] for each in steps],
             [[each[axis] for axis in inner] or [0] for each in steps],
             [data_type.bytes for data_type in compiled.element_types(output)],
-            len(reduced_inputs(made.expression)),
+            len(reduced_inputs(compiled.program.maps[output].expression)),
         )
 
     @property

@@ -38,8 +38,8 @@ def multi_head_attention(node: Node) -> list[Value | None]:
         raise Unsupported("it has a past of stated lengths, or gives its scores away")
     query, heads = node.view(0), int(node.attribute("num_heads"))
     tensors: dict[str, View | None] = {}
-    bias = node.view(3) if node.has(3) else None
-    past = [node.view(index) if node.has(index) else None for index in (6, 7)]
+    bias = node.optional(3)
+    past = [node.optional(index) for index in (6, 7)]
     batch, queries = query.sizes[:2]
     new = queries
     if len(query.sizes) == 5:
@@ -62,8 +62,8 @@ def multi_head_attention(node: Node) -> list[Value | None]:
     tensors["PastKeyTensor"], tensors["PastValueTensor"] = past
     before = past[0].sizes[2] if past[0] is not None else 0
     sizes = _Heads(batch, heads, queries, before, before + new)
-    mask = node.view(4) if node.has(4) else None
-    relative = node.view(5) if node.has(5) else None
+    mask = node.optional(4)
+    relative = node.optional(5)
     value_size = _value_size(tensors, heads)
     made = _attended(node, tensors, sizes, (size, value_size), mask, relative, presents=any(node.wanted[1:3]))
     names = ("OutputTensor", "OutputPresentKeyTensor", "OutputPresentValueTensor")
@@ -120,7 +120,7 @@ def _refuse(node: Node, past_lengths: int) -> None:
 def _of_one(node: Node, weighted: View, leading: Sizes, indices: tuple[int, int, int]) -> list[Value | None]:
     """Attention of query, key and value next to each other. `indices` are those of the inputs for mask, past and
     what is added to scores."""
-    mask, past, relative = (node.view(index) if node.has(index) else None for index in indices)
+    mask, past, relative = (node.optional(index) for index in indices)
     heads, width = int(node.attribute("num_heads")), weighted.sizes[1]
     hidden = node.attribute("qkv_hidden_sizes") or [width // 3] * 3
     batch, length = leading

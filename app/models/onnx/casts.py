@@ -6,7 +6,8 @@ from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.element_wise import binary, predicate, without_sign
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import number, operate, read_as
+from app.models.onnx.operands import number, operate
+from app.models.onnx.shapes import of_type
 from app.models.onnx.tensors import Unsupported, View
 
 TYPES = {
@@ -116,4 +117,4 @@ def _bit_cast(node: Node) -> Value:
     x, data_type = node.view(0), type_of(node.attribute("to"))
     if x.data_type.bits != data_type.bits:
         raise Unsupported(f"elements of {x.data_type.bits} bits are not to be read as those of {data_type.bits}")
-    return read_as(_numbers(node, x), data_type)
+    return of_type(_numbers(node, x), data_type)

@@ -18,11 +18,11 @@ from app.models.onnx.operands import (
     number,
     one_element,
     operate,
-    read_as,
     require_equal,
     views,
 )
 from app.models.onnx.scaling import scaled_convolution
+from app.models.onnx.shapes import of_type
 from app.models.onnx.tensors import Unsupported, View
 
 UNARY = {
@@ -172,7 +172,7 @@ _INFINITE_BITS = {"EITHER": 0xFFE << 52, "POSITIVE": 0x7FF << 52, "NEGATIVE": 0x
 
 def without_sign(node: Node, x: View) -> View:
     """The bits of float64, which nothing compares, but for the sign: twice what they are."""
-    bits = read_as(x, DataType.UINT64)
+    bits = of_type(x, DataType.UINT64)
     return binary(node, "ELEMENT_WISE_BIT_SHIFT_LEFT", bits, number(node, 1, DataType.UINT64))
 
 
@@ -195,7 +195,7 @@ def _is_infinity(node: Node) -> Value:
     if mode is None:
         return operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": number(node, 0, DataType.UINT8, x.sizes)})
     if x.data_type is DataType.FLOAT64:
-        bits = without_sign(node, x) if mode == "EITHER" else read_as(x, DataType.UINT64)
+        bits = without_sign(node, x) if mode == "EITHER" else of_type(x, DataType.UINT64)
         infinite = number(node, _INFINITE_BITS[mode], DataType.UINT64)
         return predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", bits, infinite)
     outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}

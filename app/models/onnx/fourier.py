@@ -114,7 +114,7 @@ def stft(node: Node) -> View:
         raise Unsupported(f"its signal has {len(x.sizes)} dimensions, not 3")
     batch, size, _ = x.sizes
     step = _one(node, 1, "frame_step")
-    given = node.view(2) if node.has(2) else None
+    given = node.optional(2)
     length = given.elements if given is not None else size
     length = _one(node, 3, "frame_length") if node.has(3) else length
     if length > size or (given is not None and given.sizes != (length,)):

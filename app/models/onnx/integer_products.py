@@ -47,13 +47,9 @@ class _Products:
         return self._node.reshaped(made, self.operands.sizes)
 
 
-def _optional(node: Node, index: int) -> View | None:
-    return node.view(index) if node.has(index) else None
-
-
 @maps("MatMulInteger")
 def _matmul_integer(node: Node) -> Value:
-    by_row, by_column = {"AZeroPointTensor": _optional(node, 2)}, {"BZeroPointTensor": _optional(node, 3)}
+    by_row, by_column = {"AZeroPointTensor": node.optional(2)}, {"BZeroPointTensor": node.optional(3)}
     found = _Products(node, node.view(0), node.view(1), by_row, by_column)
     return found.multiplied("MATRIX_MULTIPLY_INTEGER", DataType.INT32)
 
@@ -79,9 +75,9 @@ def _matmul_to_float(node: Node) -> Value:
     a, b = node.view(0), node.view(1)
     return _product_of_both(
         node,
-        (a, node.view(2), _optional(node, 4)),
-        (b, node.view(3), _optional(node, 5)),
-        _optional(node, 6),
+        (a, node.view(2), node.optional(4)),
+        (b, node.view(3), node.optional(5)),
+        node.optional(6),
     )
 
 
@@ -107,7 +103,7 @@ def _dynamic_matmul(node: Node) -> Value:
     b = node.view(1)
     # To B's type, which the operator wants: scale and differences to the zero point are the same in both.
     a = dynamically_quantized(node, node.view(0), b.data_type)
-    return _product_of_both(node, a, (b, node.view(2), _optional(node, 3)), _optional(node, 4))
+    return _product_of_both(node, a, (b, node.view(2), node.optional(3)), node.optional(4))
 
 
 _Quantized = tuple[View, View, View | None]
@@ -151,7 +147,7 @@ def _convolved(
 
 def _of_filters(node: Node, index: int) -> View | None:
     """One element, or one for each filter, along one dimension."""
-    view = _optional(node, index)
+    view = node.optional(index)
     return None if view is None else node.reshaped(view, (view.elements,))
 
 
@@ -168,7 +164,7 @@ def _integer_convolution(node: Node) -> Value:
 def _quantized_convolution(node: Node) -> Value:
     x, scale, zero = given_at(node, 0)
     output_scale, output_zero = one_element(node, 6, "scale"), one_element(node, 7, "zero point")
-    bias = _optional(node, 8)
+    bias = node.optional(8)
     if bias is not None:
         bias = node.reshaped(bias, (1, bias.elements, *[1] * (len(x.sizes) - 2)))
     others = {

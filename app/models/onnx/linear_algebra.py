@@ -108,7 +108,7 @@ def _general(node: Node, fused: dict[str, Any] | None) -> View:
     require_equal(a, b)
     if len(a.sizes) != 2 or len(b.sizes) != 2 or a.sizes[1] != b.sizes[0]:
         raise Unsupported(f"sizes {list(a.sizes)} and {list(b.sizes)} are not those of matrices to multiply")
-    c = node.view(2) if node.has(2) else None
+    c = node.optional(2)
     if c is not None:
         require_equal(a, c)
         c = broadcast(c, (a.sizes[0], b.sizes[1]))

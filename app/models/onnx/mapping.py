@@ -62,6 +62,10 @@ class Node:
         value = self.value(index)
         return value if isinstance(value, View) else self.build.constant(value)
 
+    def optional(self, index: int) -> View | None:
+        """The same, or None if it is left out."""
+        return self.view(index) if self.has(index) else None
+
     def array(self, index: int, what: str) -> Array:
         """Input `index`, whose elements must be known. Raises Unsupported, naming `what`."""
         value = self.value(index)

@@ -132,15 +132,11 @@ def _last_axes(x: View, axis: int) -> list[int]:
     return list(range(axis_of(axis, len(x.sizes)), len(x.sizes)))
 
 
-def _optional(node: Node, index: int) -> View | None:
-    return node.view(index) if node.has(index) else None
-
-
 @maps("LayerNormalization")
 def _layer(node: Node) -> list[Value | None]:
     x, epsilon = node.view(0), node.attribute("epsilon", 1e-5)
     axes = _last_axes(x, node.attribute("axis", -1))
-    made = normalized(node, x, axes, epsilon, node.view(1), _optional(node, 2))
+    made = normalized(node, x, axes, epsilon, node.view(1), node.optional(2))
     return [made, *_statistics(node, x, axes, epsilon)]
 
 
@@ -193,7 +189,7 @@ def _skip_layer(node: Node) -> list[Value | None]:
     epsilon = node.attribute("epsilon", 1e-12)
     x = _with_skip(node, 4)
     axes = _last_axes(x, -1)
-    made = normalized(node, x, axes, epsilon, node.view(2), _optional(node, 3))
+    made = normalized(node, x, axes, epsilon, node.view(2), node.optional(3))
     return [made, *_statistics(node, x, axes, epsilon), x]
 
 

@@ -1,7 +1,6 @@
 """What mappings share: operands of one size, types that operators take, axes, and numbers as tensors."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,9 +117,3 @@ def wider(node: Node, *views: View) -> list[View]:
     if len({view.data_type for view in views}) > 1:
         return [node.cast(view, DataType.FLOAT32) for view in views]
     return list(views)
-
-
-def read_as(view: View, data_type: DataType) -> View:
-    """The same bytes as another type of the same width."""
-    assert view.data_type.bits == data_type.bits, "this reads elements one by one"
-    return replace(view, data_type=data_type)

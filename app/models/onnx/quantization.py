@@ -62,10 +62,6 @@ def _parameters(node: Node, x: View, scale: View, zero: View | None, *, apart: b
     return Parameters(x, given[0], given[1] if zero is not None else None)
 
 
-def _optional(node: Node, index: int) -> View | None:
-    return node.view(index) if node.has(index) else None
-
-
 def _stated_type(node: Node) -> DataType | None:
     """The attribute output_dtype, if it says anything. Raises Unsupported."""
     stated = node.attribute("output_dtype", 0)
@@ -73,7 +69,7 @@ def _stated_type(node: Node) -> DataType | None:
 
 
 def _quantize(node: Node) -> Value:
-    x, scale, zero = node.view(0), node.view(1), _optional(node, 2)
+    x, scale, zero = node.view(0), node.view(1), node.optional(2)
     sizes = x.sizes
     output = zero.data_type if zero is not None else _stated_type(node) or DataType.UINT8
     if x.data_type is not DataType.INT32:
@@ -120,7 +116,7 @@ def _in_4_bits(node: Node, operator: str, given: Parameters, output: DataType) -
 
 
 def _dequantize(node: Node) -> Value:
-    x, scale, zero = node.view(0), node.view(1), _optional(node, 2)
+    x, scale, zero = node.view(0), node.view(1), node.optional(2)
     sizes = x.sizes
     output = _stated_type(node) or scale.data_type
     if output is DataType.FLOAT32:

@@ -5,7 +5,7 @@ from typing import Any
 from app.contract.constants import DataType
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.shapes import of_type
-from app.models.onnx.tensors import Unsupported, View
+from app.models.onnx.tensors import Sizes, Unsupported, View
 
 _DIRECTIONS = {"forward": "FORWARD", "reverse": "BACKWARD", "bidirectional": "BIDIRECTIONAL"}
 
@@ -84,9 +84,9 @@ def _recurrent(node: Node, operator: str, defaults: list[str], attributes: dict[
     steps, batch, _ = x.sizes
     hidden = tensors["RecurrenceTensor"].sizes[-1]
     wanted = {field: each for field, each in zip(_OUTPUTS, node.wanted, strict=False) if each}
-    sizes = dict.fromkeys(wanted, (directions, batch, hidden))
+    sizes: dict[str, Sizes] = dict.fromkeys(wanted, (directions, batch, hidden))
     if "OutputSequenceTensor" in wanted:
-        sizes["OutputSequenceTensor"] = (steps, directions, batch, hidden)  # type: ignore[assignment]
+        sizes["OutputSequenceTensor"] = (steps, directions, batch, hidden)
     made = node.build.operator(
         operator,
         tensors,

@@ -9,8 +9,8 @@ from app.contract.constants import NEWEST, DataType, ReduceFunction
 from app.models.onnx.builder import Array
 from app.models.onnx.folding import SMALL
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import operate, read_as, require
-from app.models.onnx.shapes import axis_of
+from app.models.onnx.operands import operate, require
+from app.models.onnx.shapes import axis_of, of_type
 from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.operators.reduction.reductions import Reduce
 
@@ -112,7 +112,7 @@ def _top_k(node: Node) -> list[Value | None]:
         {"OutputValueTensor": (x.data_type, sizes), "OutputIndexTensor": (DataType.UINT64, sizes)},
     )
     # DirectML's indices have no sign.
-    return [made["OutputValueTensor"], read_as(made["OutputIndexTensor"], DataType.INT64)]
+    return [made["OutputValueTensor"], of_type(made["OutputIndexTensor"], DataType.INT64)]
 
 
 @maps(*_SCANS)

@@ -87,5 +87,6 @@ def _line(node: Node, place: int, x: View) -> tuple[Any, Any] | None:
 
 
 def _vector(value: Value | None) -> Any:
-    known = value is not None and not isinstance(value, View) and value.dtype == np.float32
-    return value.reshape(-1).astype(np.float64) if known else None  # type: ignore[union-attr]
+    if value is None or isinstance(value, View) or value.dtype != np.float32:
+        return None
+    return value.reshape(-1).astype(np.float64)

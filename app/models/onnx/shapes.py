@@ -58,6 +58,7 @@ def along(view: View, axis: int, rank: int) -> View:
 
 def of_type(view: View, data_type: DataType) -> View:
     """The same bits as elements of another type, which are as large."""
+    assert view.data_type.bits == data_type.bits, "this reads elements one by one"
     return replace(view, data_type=data_type)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from app.models.onnx.builder import Array
 from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.shapes import axes_of, axis_of, integers
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
 
@@ -39,7 +40,7 @@ def constant(node: Node) -> Value:
 def constant_of_shape(node: Node) -> Value:
     value = node.attribute("value")
     one = np.zeros((), np.float32) if value is None else value.reshape(())
-    return np.broadcast_to(one, numbers(node.array(0, "shape")))
+    return np.broadcast_to(one, integers(node, 0, "shape"))
 
 
 @maps("Shape")
@@ -65,7 +66,7 @@ def transpose(node: Node) -> Value:
 @maps("Reshape")
 def reshape(node: Node) -> Value:
     old = node.sizes(0)
-    new = list(numbers(node.array(1, "shape")))
+    new = list(integers(node, 1, "shape"))
     if not node.attribute("allowzero", 0):
         new = [old[axis] if each == 0 and axis < len(old) else each for axis, each in enumerate(new)]
     if -1 in new:
@@ -77,7 +78,7 @@ def reshape(node: Node) -> Value:
 @maps("Flatten")
 def flatten(node: Node) -> Value:
     old, axis = node.sizes(0), node.attribute("axis", 1)
-    axis += len(old) if axis < 0 else 0
+    axis = axis if axis == len(old) else axis_of(axis, len(old))
     return _reshaped(node, (prod(old[:axis]), prod(old[axis:])))
 
 
@@ -86,7 +87,7 @@ def squeeze(node: Node) -> Value:
     old, axes = node.sizes(0), _axes(node)
     if axes is None:
         return _reshaped(node, tuple(each for each in old if each != 1))
-    cut = {axis + len(old) if axis < 0 else axis for axis in axes}
+    cut = axes_of(axes, len(old))
     return _reshaped(node, tuple(each for axis, each in enumerate(old) if axis not in cut))
 
 
@@ -96,27 +97,20 @@ def unsqueeze(node: Node) -> Value:
     if axes is None:
         raise Unsupported("it has no axes")
     rank = len(old) + len(axes)
-    new = {axis + rank if axis < 0 else axis for axis in axes}
+    new = axes_of(axes, rank)
     left = iter(old)
     return _reshaped(node, tuple(1 if axis in new else next(left) for axis in range(rank)))
 
 
 @maps("Expand")
 def expand(node: Node) -> Value:
-    return node.view(0).broadcast(np.broadcast_shapes(node.sizes(0), numbers(node.array(1, "shape"))))
+    return node.view(0).broadcast(np.broadcast_shapes(node.sizes(0), integers(node, 1, "shape")))
 
 
-def numbers(array: Array) -> Sizes:
-    """Sizes or axes that are known."""
-    return tuple(int(each) for each in array.reshape(-1))
-
-
-def _axes(node: Node) -> Sizes | None:
+def _axes(node: Node) -> list[int] | None:
     """An attribute, and from opset 13 on an input."""
-    if node.has(1):
-        return numbers(node.array(1, "axes"))
-    axes = node.attribute("axes")
-    return None if axes is None else tuple(axes)
+    axes: list[int] | None = integers(node, 1, "axes") if node.has(1) else node.attribute("axes")
+    return axes
 
 
 def _reshaped(node: Node, sizes: Sizes) -> Value:

@@ -3,15 +3,13 @@
 Source: the DML_ACTIVATION_*_OPERATOR_DESC pages of DirectML's reference.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from app.contract.constants import FeatureLevel
-from app.contract.scalars import Uint
 from app.contract.support import SupportTable
-from app.contract.tensors import MAX_RANK
 from app.contract.violations import Violation
 from app.formula.values import (
     Position,
@@ -26,6 +24,7 @@ from app.formula.values import (
     where,
 )
 from app.operators.accuracy import EXACT, FUNCTION
+from app.operators.axes import AXES, AxisList, axes_violations
 from app.operators.forms import Unary
 from app.operators.operator import Count
 from app.operators.parameters import Parameters
@@ -63,33 +62,6 @@ class OfRows(OfGroups):
             )
 
 
-AxisList = Annotated[
-    list[Uint],
-    Field(
-        min_length=1,
-        max_length=MAX_RANK,
-        description="Dimensions to go along, each once; several are one joint group.",
-        examples=[[2, 3]],
-    ),
-]
-
-
-def axes_violations(axes: Sequence[int], rank: int, tensor: str = "InputTensor") -> Iterator[Violation]:
-    """What is wrong with the attribute Axes of an operator whose `tensor` has `rank` dimensions."""
-    for place, axis in enumerate(axes):
-        if axis >= rank:
-            yield Violation(
-                ("Axes", place),
-                f"Axes[{place}] is {axis} but {tensor} has {rank} dimensions; it must be at most {rank - 1}.",
-                axis,
-                f"<= {rank - 1}",
-            )
-        elif axis in axes[:place]:
-            yield Violation(
-                ("Axes", place), f"Axes[{place}] is {axis}, which is there already; give each once.", axis, None
-            )
-
-
 class OfAxes(OfGroups):
     """Groups are the elements that differ only along the dimensions in Axes."""
 
@@ -102,10 +74,9 @@ class OfAxes(OfGroups):
         return tuple(self.Axes)
 
     def group_violations(self, tensor: str) -> Iterator[Violation]:
-        yield from axes_violations(self.Axes, self.InputTensor.rank, tensor)
+        yield from axes_violations(self.Axes, tensor, self.InputTensor.rank)
 
 
-AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."
 SPECIAL = "A group that holds NaN or +inf, or nothing but -inf, is NaN throughout."
 FIRST = "NaN counts as greater than all numbers. DirectML's documentation does not say."
 

@@ -17,7 +17,6 @@ from app.formula.coordinates import Operand, coordinates
 from app.formula.values import FLOAT64, INT64, Constant, Number, cast, converted, equal, is_float, where, widen
 from app.formula.values import Value as Expression
 from app.operators.accuracy import EXACT, ONCE
-from app.operators.data_movement.attributes import SCALAR, number_violations, raw
 from app.operators.operator import (
     Operator,
     OptionalInputTensorDesc,
@@ -25,26 +24,36 @@ from app.operators.operator import (
     StatedOutputTensorDesc,
 )
 from app.operators.parameters import TensorParameters
+from app.operators.typed_numbers import SCALAR, number_violations, raw, typed_numbers
 
 NumberType = Annotated[
     constants.DataType, Field(description="Type of the numbers: that of OutputTensor.", examples=["FLOAT32"])
 ]
 
 
-class DiagonalMatrix(Operator):
+class _Filled(Operator):
+    """Tensors of numbers alone, whose sizes nothing else tells."""
+
+    OutputTensor: StatedOutputTensorDesc
+
+    by_coordinates = True
+    same_types = ()
+    same_sizes = ()
+    example: ClassVar = {"OutputTensor": {}}
+
+    def implied_sizes(self, name: str) -> None:
+        return None
+
+
+class DiagonalMatrix(_Filled):
     """Matrices with a number along a diagonal, and zeros."""
 
     Type: Literal["DML_OPERATOR_DIAGONAL_MATRIX", "DIAGONAL_MATRIX"]
-    OutputTensor: StatedOutputTensorDesc
     Offset: Int = Field(description="How far the diagonal is to the right; negative: to the left.", examples=[1])
     Value: FloatOrInfinity = Field(1.0, description="What is there, converted to the tensor's type.")
 
     formula_text = "f()[..., i, j] = Value if j = i + Offset, else 0"
     accuracy = EXACT
-    by_coordinates = True
-    same_types = ()
-    same_sizes = ()
-    example: ClassVar = {"OutputTensor": {}}
     support = SupportTable.of(
         "5_1 2-4 F64-16 I64-8 U64-8",
         "4_0 2-4 F32-16 I32-8 U32-8",
@@ -59,9 +68,6 @@ class DiagonalMatrix(Operator):
 
     def is_bitwise(self) -> bool:
         return True
-
-    def implied_sizes(self, name: str) -> None:
-        return None
 
     def formula(self, p: TensorParameters) -> Expression:
         *_, i, j = coordinates(p.out("OutputTensor").rank)
@@ -101,17 +107,15 @@ class DiagonalMatrix1(Operator):
         return self.InputTensor.Sizes if self.InputTensor else None
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        output = self.OutputTensor or self.InputTensor
-        if output is None:
+        if self.OutputTensor or self.InputTensor:
+            yield from number_violations(self, "ValueDataType", ["Value"], "OutputTensor", "InputTensor")
+        else:
             yield Violation(
                 ("OutputTensor",),
                 "OutputTensor is null and so is InputTensor, so that nothing says what sizes there are.",
                 None,
                 "a tensor descriptor",
             )
-            return
-        name = "OutputTensor" if self.OutputTensor else "InputTensor"
-        yield from number_violations(self, "ValueDataType", ["Value"], name, output.DataType)
 
     def formula(self, p: TensorParameters, x: Operand | None) -> Expression:
         at = coordinates(p.out("OutputTensor").rank)
@@ -121,23 +125,18 @@ class DiagonalMatrix1(Operator):
         return where(filled, raw(p.Value, self.ValueDataType), x[at] if x else 0)
 
     def numbers(self) -> dict[str, Number]:
-        return super().numbers() | {"Value": scalar_value(self.Value, self.ValueDataType)}
+        return super().numbers() | typed_numbers(self, "ValueDataType", "Value")
 
 
-class FillValueConstant(Operator):
+class FillValueConstant(_Filled):
     """A number everywhere."""
 
     Type: Literal["DML_OPERATOR_FILL_VALUE_CONSTANT", "FILL_VALUE_CONSTANT"]
-    OutputTensor: StatedOutputTensorDesc
     ValueDataType: NumberType
     Value: Scalar = Field(description=f"The number. {SCALAR}", examples=[7])
 
     formula_text = "f()[c] = Value"
     accuracy = EXACT
-    by_coordinates = True
-    same_types = ()
-    same_sizes = ()
-    example: ClassVar = {"OutputTensor": {}}
     support = SupportTable.of(
         "4_1 1-8 F64-16 I64-8 U64-8",
         "4_0 1-8 F32-16 I32-8 U32-8",
@@ -147,38 +146,30 @@ class FillValueConstant(Operator):
     def is_bitwise(self) -> bool:
         return True
 
-    def implied_sizes(self, name: str) -> None:
-        return None
-
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        yield from number_violations(self, "ValueDataType", ["Value"], "OutputTensor", self.OutputTensor.DataType)
+        yield from number_violations(self, "ValueDataType", ["Value"], "OutputTensor")
 
     def formula(self, p: TensorParameters) -> Expression:
         return raw(p.Value, self.ValueDataType)
 
     def numbers(self) -> dict[str, Number]:
-        return super().numbers() | {"Value": scalar_value(self.Value, self.ValueDataType)}
+        return super().numbers() | typed_numbers(self, "ValueDataType", "Value")
 
 
 def _has_32_bits(size: Number) -> bool:
     return size <= 1 << 31
 
 
-class FillValueSequence(Operator):
+class FillValueSequence(_Filled):
     """Numbers in even steps, row-major."""
 
     Type: Literal["DML_OPERATOR_FILL_VALUE_SEQUENCE", "FILL_VALUE_SEQUENCE"]
-    OutputTensor: StatedOutputTensorDesc
     ValueDataType: NumberType
     ValueStart: Scalar = Field(description=f"The first number. {SCALAR}", examples=[10])
     ValueDelta: Scalar = Field(description=f"The step from one to the next. {SCALAR}", examples=[-2])
 
     formula_text = "f()[c] = ValueStart + i * ValueDelta, i the row-major index of c from 0"
     accuracy = ONCE
-    by_coordinates = True
-    same_types = ()
-    same_sizes = ()
-    example: ClassVar = {"OutputTensor": {}}
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8",
         "4_0 1-8 F32-16 I32-8 U32-8",
@@ -191,12 +182,9 @@ class FillValueSequence(Operator):
         "DML_SCALAR_UNION it is what it wraps around to, such as 254 for -2.",
     )
 
-    def implied_sizes(self, name: str) -> None:
-        return None
-
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         names = ["ValueStart"] if self._counts_down() else ["ValueStart", "ValueDelta"]
-        yield from number_violations(self, "ValueDataType", names, "OutputTensor", self.OutputTensor.DataType)
+        yield from number_violations(self, "ValueDataType", names, "OutputTensor")
 
     def formula(self, p: TensorParameters) -> Expression:
         sizes = p.out("OutputTensor").sizes

@@ -16,7 +16,7 @@ from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, whole
 from app.formula.values import Value, where
 from app.operators.accuracy import EXACT
-from app.operators.data_movement.attributes import axis_violations
+from app.operators.axes import axis_violations
 from app.operators.operator import (
     Count,
     InputTensorDesc,

@@ -10,15 +10,16 @@ from pydantic import Field
 
 from app.contract import constants
 from app.contract.constants import FeatureLevel, PaddingMode
-from app.contract.scalars import FloatOrInfinity, Scalar, scalar_value
+from app.contract.scalars import FloatOrInfinity, Scalar
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import Number, Parameter, Value, minimum, remainder_of_floor, where
 from app.operators.accuracy import EXACT
-from app.operators.data_movement.attributes import SCALAR, Uints, length_violations, number_violations, raw
+from app.operators.data_movement.attributes import Uints, length_violations
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
+from app.operators.typed_numbers import SCALAR, number_violations, raw, typed_numbers
 
 MODES = {PaddingMode.SYMMETRIC: FeatureLevel.V3_0, PaddingMode.WRAP: FeatureLevel.V6_4}
 """The levels from which on there are modes that were not there from the beginning."""
@@ -113,14 +114,13 @@ class Padding1(_Padded):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         yield from _violations(self, level)
-        name, output = ("OutputTensor", self.OutputTensor) if self.OutputTensor else ("InputTensor", self.InputTensor)
-        yield from number_violations(self, "PaddingValueDataType", ["PaddingValue"], name, output.DataType)
+        yield from number_violations(self, "PaddingValueDataType", ["PaddingValue"], "OutputTensor", "InputTensor")
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return _padded(self, p, x, raw(p.PaddingValue, self.PaddingValueDataType))
 
     def numbers(self) -> dict[str, Number]:
-        return super().numbers() | {"PaddingValue": scalar_value(self.PaddingValue, self.PaddingValueDataType)}
+        return super().numbers() | typed_numbers(self, "PaddingValueDataType", "PaddingValue")
 
 
 def _padded_sizes(operator: Padding | Padding1) -> list[int]:

@@ -15,7 +15,7 @@ from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, whole
 from app.formula.values import Value, cast, minimum, where
 from app.operators.accuracy import EXACT
-from app.operators.data_movement.attributes import axis_violations
+from app.operators.axes import axis_violations
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import STRUCTURAL, TensorParameters
 

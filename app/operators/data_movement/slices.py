@@ -4,6 +4,8 @@ Source: the DML_SLICE*_OPERATOR_DESC pages of DirectML's reference.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -183,15 +185,13 @@ class SliceGrad(Operator):
 
     def formula(self, p: TensorParameters, gradient: Operand) -> Value:
         at: list[Value] = []
-        inside = None
+        inside: list[Value] = []
         places = zip(coordinates(gradient.rank), gradient.sizes, _starts(p), p.InputWindowStrides, strict=True)
         for c, size, start, stride in places:
             step = quotient(c - start, stride)
-            here = equal(step * stride, c - start) & (step >= 0) & (step < size)
-            inside = here if inside is None else inside & here
+            inside.append(equal(step * stride, c - start) & (step >= 0) & (step < size))
             at.append(step)
-        assert inside is not None, "a tensor has a dimension"
-        return where(inside, gradient[at], 0)
+        return where(reduce(and_, inside), gradient[at], 0)
 
 
 def _starts(p: TensorParameters) -> Iterator[Value]:

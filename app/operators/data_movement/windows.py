@@ -5,6 +5,8 @@ Source: the DML_FOLD_OPERATOR_DESC and DML_UNFOLD_OPERATOR_DESC pages of DirectM
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import and_, mul
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -35,6 +37,11 @@ FORMS = (
 )
 
 
+WindowSizes = Annotated[Positives, Field(description="Places of the window along each dimension, 1 at least.")]
+Strides = Annotated[Positives, Field(description="Steps from one window to the next, 1 at least.")]
+Dilations = Annotated[Positives, Field(description="Steps from one place of the window to the next, 1 at least.")]
+
+
 class _Windowed(Operator):
     """What both have in common."""
 
@@ -52,9 +59,9 @@ class Fold(_Windowed):
     InputTensor: InputTensorDesc
     OutputTensor: StatedOutputTensorDesc
     DimensionCount: Count = None
-    WindowSizes: Positives = Field(description="Places of the window along each dimension, 1 at least.")
-    Strides: Positives = Field(description="Steps from one window to the next, 1 at least.")
-    Dilations: Positives = Field(description="Steps from one place of the window to the next, 1 at least.")
+    WindowSizes: WindowSizes
+    Strides: Strides
+    Dilations: Dilations
     StartPadding: Uints = Field(description="How far windows reach beyond the image's beginning.")
     EndPadding: Uints = Field(description="How far windows may reach beyond the image's end.")
 
@@ -104,14 +111,11 @@ class Fold(_Windowed):
                 for q, k, start, dilation in zip(place, window, p.StartPadding, p.Dilations, strict=True)
             ]
             block = [quotient(step, stride) for step, stride in zip(steps, p.Strides, strict=True)]
-            inside = None
-            for step, b, stride, count in zip(steps, block, p.Strides, blocks, strict=True):
-                here = equal(b * stride, step) & (b >= 0) & (b < count)
-                inside = here if inside is None else inside & here
-            assert inside is not None, "there is a dimension"
-            row = c * _product(p.WindowSizes) + _index(window, p.WindowSizes)
+            along = zip(steps, block, p.Strides, blocks, strict=True)
+            inside = [equal(b * stride, step) & (b >= 0) & (b < count) for step, b, stride, count in along]
+            row = c * reduce(mul, p.WindowSizes) + _index(window, p.WindowSizes)
             found = x[[*[0] * (x.rank - 3), n, row, _index(block, blocks)]]
-            return where(inside, widen(found), 0)
+            return where(reduce(and_, inside), widen(found), 0)
 
         return sum_over(p.WindowSizes, element)
 
@@ -123,9 +127,9 @@ class Unfold(_Windowed):
     InputTensor: InputTensorDesc
     OutputTensor: OutputTensorDesc = None
     DimensionCount: Count = None
-    WindowSizes: Positives = Field(description="Places of the window along each dimension, 1 at least.")
-    Strides: Positives = Field(description="Steps from one window to the next, 1 at least.")
-    Dilations: Positives = Field(description="Steps from one place of the window to the next, 1 at least.")
+    WindowSizes: WindowSizes
+    Strides: Strides
+    Dilations: Dilations
     StartPadding: Uints = Field(description="Zeros before the image.")
     EndPadding: Uints = Field(description="Zeros behind the image.")
 
@@ -161,19 +165,15 @@ class Unfold(_Windowed):
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         n, row, column = coordinates(p.out("OutputTensor").rank)[-3:]
         image = x.sizes[2:]
-        count = _product(p.WindowSizes)
+        count = reduce(mul, p.WindowSizes)
         window = _places(remainder_of_floor(row, count), p.WindowSizes)
         block = _places(column, _blocks(p, image))
         at = [
             b * stride + k * dilation - start
             for b, k, stride, dilation, start in zip(block, window, p.Strides, p.Dilations, p.StartPadding, strict=True)
         ]
-        inside = None
-        for q, size in zip(at, image, strict=True):
-            here = (q >= 0) & (q < size)
-            inside = here if inside is None else inside & here
-        assert inside is not None, "there is a dimension"
-        return where(inside, x[[n, quotient(row, count), *at]], 0)
+        inside = [(q >= 0) & (q < size) for q, size in zip(at, image, strict=True)]
+        return where(reduce(and_, inside), x[[n, quotient(row, count), *at]], 0)
 
 
 def _image_violations(operator: Fold | Unfold, name: str, image: TensorDesc) -> Iterator[Violation]:
@@ -232,13 +232,6 @@ def _blocks(p: TensorParameters, image: Sequence[Value]) -> list[Value]:
             image, p.StartPadding, p.EndPadding, p.Dilations, p.WindowSizes, p.Strides, strict=True
         )
     ]
-
-
-def _product(values: Sequence[Value]) -> Value:
-    made = values[0]
-    for each in values[1:]:
-        made = made * each
-    return made
 
 
 def _index(places: Sequence[Value], counts: Sequence[Value]) -> Value:

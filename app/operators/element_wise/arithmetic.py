@@ -24,7 +24,7 @@ from app.formula.values import (
     where,
 )
 from app.operators.accuracy import EXACT, LINEAR, Accuracy
-from app.operators.forms import Binary, ScaledUnary, Unary
+from app.operators.forms import SCALED, Binary, ScaledUnary, Unary
 from app.operators.fusion import OptionalFusedActivation
 from app.operators.operator import SCALED_INTEGERS, WRAPPING
 from app.operators.parameters import Parameters
@@ -37,7 +37,7 @@ class ElementWiseIdentity(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_IDENTITY", "ELEMENT_WISE_IDENTITY"]
 
-    formula_text = "f(x) = g(x), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = g(x), {SCALED}"
     accuracy = Accuracy(1)
     support = SupportTable.of(
         "4_1 1-8 F64-16 I64-8 U64-8",
@@ -59,7 +59,7 @@ class ElementWiseAbs(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ABS", "ELEMENT_WISE_ABS"]
 
-    formula_text = "f(x) = abs(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = abs(g(x)), {SCALED}"
     accuracy = Accuracy(1)
     support = SupportTable.of(
         "4_1 1-8 F32-16 I64-8",
@@ -112,7 +112,7 @@ class ElementWiseRecip(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_RECIP", "ELEMENT_WISE_RECIP"]
 
-    formula_text = "f(x) = 1 / g(x), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = 1 / g(x), {SCALED}"
     accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16",

@@ -15,7 +15,7 @@ from app.contract.violations import Violation
 from app.formula.functions import constant_power, integer_power
 from app.formula.values import Value, cast, erf, exp, is_float, log, power, saturate, sqrt, widen
 from app.operators.accuracy import FUNCTION, Accuracy
-from app.operators.forms import ScaledUnary
+from app.operators.forms import SCALED, ScaledUnary
 from app.operators.operator import (
     SCALED_INTEGERS,
     WRAPPING,
@@ -33,7 +33,7 @@ class ElementWiseExp(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_EXP", "ELEMENT_WISE_EXP"]
 
-    formula_text = "f(x) = exp(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = exp(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -49,7 +49,7 @@ class ElementWiseLog(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_LOG", "ELEMENT_WISE_LOG"]
 
-    formula_text = "f(x) = ln(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = ln(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -66,7 +66,7 @@ class ElementWiseSqrt(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_SQRT", "ELEMENT_WISE_SQRT"]
 
-    formula_text = "f(x) = sqrt(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = sqrt(g(x)), {SCALED}"
     accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -83,7 +83,7 @@ class ElementWiseErf(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ERF", "ELEMENT_WISE_ERF"]
 
-    formula_text = "f(x) = erf(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = erf(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -103,7 +103,7 @@ class ElementWisePow(Operator):
     OutputTensor: OutputTensorDesc = None
     ScaleBias: OptionalScaleBias = None
 
-    formula_text = "f(x, e) = pow(g(x), e), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x, e) = pow(g(x), e), {SCALED}"
     accuracy = FUNCTION
     in_place = ("InputTensor",)
     same_types = (("InputTensor", "OutputTensor"),)
@@ -146,7 +146,7 @@ class ElementWiseConstantPow(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_CONSTANT_POW", "ELEMENT_WISE_CONSTANT_POW"]
     Exponent: Float = Field(description="The power.", examples=[2.5])
 
-    formula_text = "f(x) = pow(g(x), Exponent), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = pow(g(x), Exponent), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",

@@ -12,7 +12,7 @@ from app.contract.support import SupportTable
 from app.formula.functions import round_half_away
 from app.formula.values import Value, ceil, floor, rint, trunc
 from app.operators.accuracy import EXACT, Accuracy
-from app.operators.forms import ScaledUnary, Unary
+from app.operators.forms import SCALED, ScaledUnary, Unary
 from app.operators.parameters import Parameters
 
 
@@ -21,7 +21,7 @@ class ElementWiseFloor(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_FLOOR", "ELEMENT_WISE_FLOOR"]
 
-    formula_text = "f(x) = floor(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = floor(g(x)), {SCALED}"
     accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -37,7 +37,7 @@ class ElementWiseCeil(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_CEIL", "ELEMENT_WISE_CEIL"]
 
-    formula_text = "f(x) = ceil(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = ceil(g(x)), {SCALED}"
     accuracy = Accuracy(1)
     support = SupportTable.of(
         "3_0 1-8 F32-16",

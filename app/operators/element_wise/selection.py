@@ -10,16 +10,15 @@ from pydantic import Field
 
 from app.contract import constants
 from app.contract.constants import FeatureLevel
-from app.contract.scalars import Bound, Scalar, scalar_value
+from app.contract.scalars import Bound, Scalar
 from app.contract.support import SupportTable
-from app.contract.tensors import TensorDesc
-from app.contract.validation import abbreviate, in_words
 from app.contract.violations import Violation
 from app.formula.values import Number, Value, converted, maximum, minimum, not_equal, where
 from app.operators.accuracy import EXACT
-from app.operators.forms import ScaledUnary
+from app.operators.forms import SCALED, ScaledUnary
 from app.operators.operator import SCALED_INTEGERS, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import Parameters
+from app.operators.typed_numbers import number_violations, typed_numbers
 
 BOUNDS = (
     "Bounds are converted to the tensor's type: floats to nearest even, integers truncated toward zero and saturated. "
@@ -36,7 +35,7 @@ class ElementWiseClip(ScaledUnary):
     Min: Bound = Field(description="Lower bound.", examples=[-1.0])
     Max: Bound = Field(description="Upper bound.", examples=[1.0])
 
-    formula_text = "f(x) = max(Min, min(g(x), Max)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = max(Min, min(g(x), Max)), {SCALED}"
     accuracy = EXACT
     support = SupportTable.of(
         "5_0 1-8 F32-16 I64-8 U64-8",
@@ -61,20 +60,20 @@ class ElementWiseClip1(ScaledUnary):
     Min: Scalar = Field(description="Lower bound: a number, or DML_SCALAR_UNION.", examples=[-1.0])
     Max: Scalar = Field(description="Upper bound: a number, or DML_SCALAR_UNION.", examples=[1.0])
 
-    formula_text = "f(x) = max(Min, min(g(x), Max)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = max(Min, min(g(x), Max)), {SCALED}"
     accuracy = EXACT
     support = SupportTable.of("5_0 1-8 F32-16 I64-8 U64-8")
     notes = (CROSSED + " It gives Min.", NAN, SCALED_INTEGERS)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        yield from bound_violations(self, self.OutputTensor or self.InputTensor, "OutputTensor")
+        yield from number_violations(self, "MinMaxDataType", ["Min", "Max"], "OutputTensor", "InputTensor")
 
     def function(self, p: Parameters, x: Value) -> Value:
         least, most = (converted(each, self.MinMaxDataType) for each in (p.Min, p.Max))
         return maximum(minimum(x, most), least)
 
     def numbers(self) -> dict[str, Number]:
-        return super().numbers() | bound_numbers(self)
+        return super().numbers() | typed_numbers(self, "MinMaxDataType", "Min", "Max")
 
 
 class ElementWiseClipGrad(Operator):
@@ -126,43 +125,14 @@ class ElementWiseClipGrad1(Operator):
     notes = (CROSSED, "Where x is NaN the result is the gradient: x is beyond neither bound.")
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        yield from bound_violations(self, self.OutputGradientTensor or self.InputTensor, "OutputGradientTensor")
+        yield from number_violations(self, "MinMaxDataType", ["Min", "Max"], "OutputGradientTensor", "InputTensor")
 
     def formula(self, p: Parameters, x: Value, gradient: Value) -> Value:
         least, most = (converted(each, self.MinMaxDataType) for each in (p.Min, p.Max))
         return where((x <= least) | (x >= most), 0, gradient)
 
     def numbers(self) -> dict[str, Number]:
-        return super().numbers() | bound_numbers(self)
-
-
-def bound_violations(
-    operator: ElementWiseClip1 | ElementWiseClipGrad1, output: TensorDesc, name: str
-) -> Iterator[Violation]:
-    """What is wrong with Min and Max as numbers of MinMaxDataType, and that with the output."""
-    data_type = operator.MinMaxDataType
-    if data_type != output.DataType:
-        yield Violation(
-            ("MinMaxDataType",),
-            f"MinMaxDataType is {data_type} but {name} is {output.DataType}; they must be equal.",
-            data_type,
-            output.DataType,
-        )
-        return
-    for each in ("Min", "Max"):
-        try:
-            scalar_value(getattr(operator, each), data_type)
-        except ValueError as error:
-            given = getattr(operator, each)
-            shown = given if isinstance(given, int | float) else "an object"
-            yield Violation(
-                (each,), f"{each} is {in_words(shown)}; it {error}.", abbreviate(shown), f"a number of {data_type}"
-            )
-
-
-def bound_numbers(operator: ElementWiseClip1 | ElementWiseClipGrad1) -> dict[str, Number]:
-    """Min and Max as numbers of MinMaxDataType."""
-    return {name: scalar_value(getattr(operator, name), operator.MinMaxDataType) for name in ("Min", "Max")}
+        return super().numbers() | typed_numbers(self, "MinMaxDataType", "Min", "Max")
 
 
 class ElementWiseThreshold(ScaledUnary):
@@ -171,7 +141,7 @@ class ElementWiseThreshold(ScaledUnary):
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_THRESHOLD", "ELEMENT_WISE_THRESHOLD"]
     Min: Bound = Field(description="Lower bound.", examples=[0.5])
 
-    formula_text = "f(x) = max(g(x), Min), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = max(g(x), Min), {SCALED}"
     accuracy = EXACT
     support = SupportTable.of(
         "3_0 1-8 F32-16 I32-8 U32-8",

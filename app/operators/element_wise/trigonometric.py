@@ -23,7 +23,7 @@ from app.formula.values import (
     tanh,
 )
 from app.operators.accuracy import FUNCTION
-from app.operators.forms import Binary, ScaledUnary
+from app.operators.forms import SCALED, Binary, ScaledUnary
 from app.operators.parameters import Parameters
 
 
@@ -32,7 +32,7 @@ class ElementWiseSin(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_SIN", "ELEMENT_WISE_SIN"]
 
-    formula_text = "f(x) = sin(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = sin(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -48,7 +48,7 @@ class ElementWiseCos(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_COS", "ELEMENT_WISE_COS"]
 
-    formula_text = "f(x) = cos(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = cos(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -64,7 +64,7 @@ class ElementWiseTan(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_TAN", "ELEMENT_WISE_TAN"]
 
-    formula_text = "f(x) = tan(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = tan(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -80,7 +80,7 @@ class ElementWiseAsin(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ASIN", "ELEMENT_WISE_ASIN"]
 
-    formula_text = "f(x) = asin(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = asin(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -97,7 +97,7 @@ class ElementWiseAcos(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ACOS", "ELEMENT_WISE_ACOS"]
 
-    formula_text = "f(x) = acos(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = acos(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -114,7 +114,7 @@ class ElementWiseAtan(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ATAN", "ELEMENT_WISE_ATAN"]
 
-    formula_text = "f(x) = atan(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = atan(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -130,7 +130,7 @@ class ElementWiseSinh(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_SINH", "ELEMENT_WISE_SINH"]
 
-    formula_text = "f(x) = sinh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = sinh(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -146,7 +146,7 @@ class ElementWiseCosh(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_COSH", "ELEMENT_WISE_COSH"]
 
-    formula_text = "f(x) = cosh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = cosh(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -162,7 +162,7 @@ class ElementWiseTanh(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_TANH", "ELEMENT_WISE_TANH"]
 
-    formula_text = "f(x) = tanh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = tanh(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -178,7 +178,7 @@ class ElementWiseAsinh(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ASINH", "ELEMENT_WISE_ASINH"]
 
-    formula_text = "f(x) = asinh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = asinh(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -194,7 +194,7 @@ class ElementWiseAcosh(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ACOSH", "ELEMENT_WISE_ACOSH"]
 
-    formula_text = "f(x) = acosh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = acosh(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",
@@ -211,7 +211,7 @@ class ElementWiseAtanh(ScaledUnary):
 
     Type: Literal["DML_OPERATOR_ELEMENT_WISE_ATANH", "ELEMENT_WISE_ATANH"]
 
-    formula_text = "f(x) = atanh(g(x)), g(x) = x * Scale + Bias with ScaleBias, else g(x) = x"
+    formula_text = f"f(x) = atanh(g(x)), {SCALED}"
     accuracy = FUNCTION
     support = SupportTable.of(
         "3_0 1-8 F32-16",

@@ -15,6 +15,7 @@ from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import INT64, Constant, Value
 from app.operators.accuracy import EXACT
+from app.operators.axes import axis_violations
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
@@ -24,7 +25,6 @@ from app.operators.indexing.places import (
     InputCount,
     Moved,
     along_axis_violations,
-    axis_violations,
     fit_violations,
     leading_violations,
     place,
@@ -95,7 +95,7 @@ class Gather(Gathering):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         found = [
-            *axis_violations(self, self.Axis),
+            *axis_violations(self.Axis, "InputTensor", self.InputTensor.rank),
             *leading_violations("IndicesTensor", self.IndicesTensor.Sizes, "IndexDimensions", self.IndexDimensions, 0),
         ]
         yield from found or fit_violations(("OutputTensor", "Sizes"), self._sizes(), self.InputTensor.rank)
@@ -137,8 +137,7 @@ class GatherElements(Gathering):
     example_data: ClassVar[Mapping[str, tuple[float, ...]]] = {"IndicesTensor": (2, 0, 1, 1)}
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        found = [*axis_violations(self, self.Axis)]
-        yield from found or along_axis_violations(self, self.Axis)
+        yield from along_axis_violations(self, self.Axis)
 
     def implied_sizes(self, name: str) -> list[int]:
         return self.IndicesTensor.Sizes

@@ -15,13 +15,13 @@ from app.formula.coordinates import Operand, coordinates
 from app.formula.values import INT64, Constant, Value, equal, where
 from app.operators.accuracy import EXACT
 from app.operators.arrays import SCRATCH, spans
+from app.operators.axes import axis_violations
 from app.operators.indexing import nonzero_on_gpu
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
     AxisUint,
     Moved,
-    axis_violations,
     place,
 )
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc, StatedOutputTensorDesc
@@ -61,7 +61,7 @@ class OneHot(Moved):
     notes = (NEGATIVE, "Where the index is out of range, all along the axis is OffValue.")
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        found = [*axis_violations(self, self.Axis)]
+        found = [*axis_violations(self.Axis, "IndicesTensor", self.IndicesTensor.rank)]
         yield from found
         if not found:
             sizes = self.OutputTensor.Sizes

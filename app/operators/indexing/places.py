@@ -10,6 +10,7 @@ from app.contract.constants import DataType
 from app.contract.scalars import Uint
 from app.contract.violations import Path, Violation
 from app.formula.values import INT64, Value, cast, minimum, where
+from app.operators.axes import axis_violations
 from app.operators.operator import Operator
 from app.operators.parameters import STRUCTURAL
 
@@ -73,18 +74,6 @@ def fits(sizes: Sequence[int], rank: int) -> bool:
     return all(size == 1 for size in sizes[: max(len(sizes) - rank, 0)])
 
 
-def axis_violations(operator: Operator, axis: int) -> Iterator[Violation]:
-    """Axis is a dimension of the first tensor."""
-    name, desc = next(iter(operator.tensors().items()))
-    if axis >= desc.rank:
-        yield Violation(
-            ("Axis",),
-            f"Axis is {axis}; it must be less than {desc.rank}, the number of dimensions of {name}.",
-            axis,
-            f"0 to {desc.rank - 1}",
-        )
-
-
 def fit_violations(path: Path, sizes: Sequence[int], rank: int) -> Iterator[Violation]:
     """The `sizes` that are implied for the tensor whose Sizes `path` leads to can be written in `rank` dimensions."""
     if not fits(sizes, rank):
@@ -118,9 +107,12 @@ def leading_violations(name: str, sizes: Sequence[int], field: str, count: int, 
 
 
 def along_axis_violations(operator: Operator, axis: int) -> Iterator[Violation]:
-    """IndicesTensor has the sizes of InputTensor but for that along Axis."""
+    """Axis is a dimension of InputTensor, whose sizes IndicesTensor has but for that along Axis."""
     tensors = operator.tensors()
     sizes, given = tensors["InputTensor"].Sizes, tensors["IndicesTensor"].Sizes
+    if axis >= len(sizes):
+        yield from axis_violations(axis, "InputTensor", len(sizes))
+        return
     allowed = [*sizes[:axis], given[axis], *sizes[axis + 1 :]]
     if given != allowed:
         yield Violation(

@@ -13,8 +13,9 @@ from app.contract.scalars import Bool
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.accuracy import ONCE, SUM
+from app.operators.axes import all_but, axis_violations
 from app.operators.indexing import on_gpu
-from app.operators.indexing.places import AxisUint, Direction, axis_violations
+from app.operators.indexing.places import AxisUint, Direction
 from app.operators.indexing.rows import back, pieces, rows_of
 from app.operators.operator import WRAPPING, InputTensorDesc, Operator, OutputTensorDesc
 
@@ -37,11 +38,10 @@ class Scan(Operator):
     notes = ("Floats are accumulated in float64 and each result is rounded once.", WRAPPING)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        yield from axis_violations(self, self.Axis)
+        yield from axis_violations(self.Axis, "InputTensor", self.InputTensor.rank)
 
     def batch_axes(self) -> Iterator[Mapping[str, int]]:
-        for axis in set(range(self.InputTensor.rank)) - {self.Axis}:
-            yield {"InputTensor": axis, "OutputTensor": axis}
+        yield from all_but(self, self.Axis, self.InputTensor.rank)
 
     def scanned(
         self, xp: Any, x: Any, accumulate: Callable[..., Any], nothing: int, *, exclusive: bool, into: Any = None

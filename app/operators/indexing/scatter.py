@@ -13,6 +13,7 @@ from app.contract.constants import FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.accuracy import EXACT
+from app.operators.axes import all_but
 from app.operators.indexing.places import (
     INDICES,
     NEGATIVE,
@@ -21,7 +22,6 @@ from app.operators.indexing.places import (
     IndicesCount,
     InputCount,
     along_axis_violations,
-    axis_violations,
     fit_violations,
     right_aligned,
     tuple_sizes,
@@ -78,12 +78,10 @@ class Scatter(Scattering):
     example_data: ClassVar[Mapping[str, tuple[float, ...]]] = {"IndicesTensor": (2, 0, 1, 2)}
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        found = [*axis_violations(self, self.Axis)]
-        yield from found or along_axis_violations(self, self.Axis)
+        yield from along_axis_violations(self, self.Axis)
 
     def batch_axes(self) -> Iterator[Mapping[str, int]]:
-        for axis in set(range(self.InputTensor.rank)) - {self.Axis}:
-            yield dict.fromkeys(self.tensor_names(), axis)
+        yield from all_but(self, self.Axis, self.InputTensor.rank)
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, indices = inputs["InputTensor"], inputs["IndicesTensor"]

@@ -13,8 +13,9 @@ from app.contract.scalars import Uint
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.accuracy import EXACT
+from app.operators.axes import all_but, axis_violations
 from app.operators.indexing import on_gpu
-from app.operators.indexing.places import AxisUint, Direction, axis_violations
+from app.operators.indexing.places import AxisUint, Direction
 from app.operators.indexing.rows import back, pieces, rows_of
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
 
@@ -47,7 +48,7 @@ class Sorting(Operator):
         return True
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        found = [*axis_violations(self, self.Axis)]
+        found = [*axis_violations(self.Axis, "InputTensor", self.InputTensor.rank)]
         yield from found
         size = 0 if found else self.InputTensor.Sizes[self.Axis]
         if size and not 1 <= self.K <= size:
@@ -67,8 +68,7 @@ class Sorting(Operator):
         return DataType.UINT32 if name == "OutputIndexTensor" else self.InputTensor.DataType
 
     def batch_axes(self) -> Iterator[Mapping[str, int]]:
-        for axis in set(range(self.InputTensor.rank)) - {self.Axis}:
-            yield dict.fromkeys(self.tensor_names(), axis)
+        yield from all_but(self, self.Axis, self.InputTensor.rank)
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x = inputs["InputTensor"]

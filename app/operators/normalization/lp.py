@@ -14,6 +14,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import Value, absolute, cast, maximum, sqrt, sum_of, widen
 from app.operators.accuracy import ONCE
+from app.operators.axes import axis_violations
 from app.operators.forms import Unary
 from app.operators.normalization.fields import IN_FLOAT64
 from app.operators.parameters import STRUCTURAL, Parameters
@@ -51,14 +52,7 @@ class LpNormalization(Unary):
         return (self.Axis,)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        rank = self.InputTensor.rank
-        if self.Axis >= rank:
-            yield Violation(
-                ("Axis",),
-                f"Axis is {self.Axis} but InputTensor has {rank} dimensions; it must be at most {rank - 1}.",
-                self.Axis,
-                f"<= {rank - 1}",
-            )
+        yield from axis_violations(self.Axis, "InputTensor", self.InputTensor.rank)
         if self.P not in (1, 2):
             yield Violation(("P",), f"P is {self.P}; it must be 1 or 2.", self.P, [1, 2])
 

@@ -15,7 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.values import FLOAT64, Number, Parameter, Value, sqrt, sum_of, widen
 from app.operators.accuracy import SUM
-from app.operators.activation.softmax import AXES, AxisList, axes_violations
+from app.operators.axes import AXES, AxisList, axes_violations
 from app.operators.fusion import Fused, OptionalFusedActivation, activation_violations
 from app.operators.normalization.fields import ACTIVATION, IN_FLOAT64, POPULATION, activated, repetition_violations
 from app.operators.operator import Count, InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
@@ -135,7 +135,7 @@ class MeanVarianceNormalization1(Normalization):
         return tuple(self.Axes)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        yield from axes_violations(self.Axes, self.InputTensor.rank)
+        yield from axes_violations(self.Axes, "InputTensor", self.InputTensor.rank)
         yield from super().rules(level)
         if level < FeatureLevel.V4_0:
             whole = self.InputTensor.Sizes
@@ -190,7 +190,7 @@ class MeanVarianceNormalization2(Normalization):
         return tuple(self.Axes) if self.UseMean or self.UseVariance else ()
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        yield from axes_violations(self.Axes, self.InputTensor.rank)
+        yield from axes_violations(self.Axes, "InputTensor", self.InputTensor.rank)
         yield from super().rules(level)
 
     def formula(self, p: Parameters, x: Value, scale: Value | None, bias: Value | None) -> Value:

@@ -5,6 +5,8 @@ DML_QUANTIZED_LINEAR_AVERAGE_POOLING_OPERATOR_DESC pages of DirectML's reference
 """
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import mul
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -49,7 +51,6 @@ from app.operators.pooling.windows import (
     Positive,
     WindowOperator,
     element_of,
-    product_of,
 )
 from app.operators.quantization.integers import channel_violations
 
@@ -67,7 +68,7 @@ P_0 = "P of 0 is refused. DirectML's documentation does not mention it."
 
 def divisor(p: TensorParameters, inside: Value, include_padding: bool) -> Value:
     """What the sum of a window is divided by, in float64, where `inside` elements of it are inside the input."""
-    return cast(product_of(p.WindowSize) if include_padding else maximum(inside, 1), FLOAT64)
+    return cast(reduce(mul, p.WindowSize) if include_padding else maximum(inside, 1), FLOAT64)
 
 
 def average(operator: WindowOperator, p: TensorParameters, x: Operand, include_padding: bool) -> Value:
@@ -76,7 +77,7 @@ def average(operator: WindowOperator, p: TensorParameters, x: Operand, include_p
     counts = [span.count for span in spans]
     element = element_of(x, at[:2], spans)
     total = sum_over(counts, lambda *indices: widen(element(*indices)))
-    return cast(total / divisor(p, product_of(counts), include_padding), x.type)
+    return cast(total / divisor(p, reduce(mul, counts), include_padding), x.type)
 
 
 class AveragePooling(Pooling, OneInput):
@@ -190,9 +191,7 @@ class AveragePoolingGrad(WindowOperator, _Gradients):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         wrong = list(super().rules(level))
-        yield from wrong
-        if not wrong:
-            yield from gradient_violations(self, self.InputGradientTensor.Sizes)
+        yield from wrong or gradient_violations(self, self.InputGradientTensor.Sizes)
 
     def formula(self, p: TensorParameters, dy: Operand) -> Value:
         at = coordinates(dy.rank)
@@ -208,7 +207,7 @@ class AveragePoolingGrad(WindowOperator, _Gradients):
 
         def share(*indices: Value) -> Value:
             places = [first + index for first, index in zip(firsts, indices, strict=True)]
-            inside = product_of([span.count for span in self.spans(p, sizes, places)])
+            inside = reduce(mul, [span.count for span in self.spans(p, sizes, places)])
             return widen(dy[[*at[:2], *places]]) / divisor(p, inside, self.IncludePadding)
 
         return cast(sum_over(counts, share), dy.type)
@@ -297,7 +296,7 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
         offset = cast(_of_channel(x_zero, x), INT64) if x_zero else Constant(INT64, 0)
         total = sum_over(counts, lambda *indices: cast(element(*indices), INT64) - offset)
         restored = cast(total, FLOAT64) * widen(_of_channel(x_scale, x))
-        mean = restored / divisor(p, product_of(counts), self.IncludePadding)
+        mean = restored / divisor(p, reduce(mul, counts), self.IncludePadding)
         return quantized(mean / widen(_of_channel(scale, x)), _of_channel(zero, x) if zero else None, self)
 
 

@@ -5,6 +5,8 @@ Source: the DML_MAX_POOLING*_OPERATOR_DESC and DML_MAX_UNPOOLING_OPERATOR_DESC p
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import mul
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -37,7 +39,6 @@ from app.operators.pooling.windows import (
     Pooling,
     WindowOperator,
     element_of,
-    product_of,
 )
 
 PADDING = (
@@ -63,7 +64,7 @@ def maxima(operator: WindowOperator, p: TensorParameters, x: Operand) -> dict[st
         index = at[0]
         for along, size in zip([at[1], *found], x.sizes[1:], strict=True):
             index = index * size + along
-        index = where(product_of(counts) > 0, index, 0)
+        index = where(reduce(mul, counts) > 0, index, 0)
         made["OutputIndicesTensor"] = cast(index, p.out("OutputIndicesTensor").type)
     return made
 
@@ -207,9 +208,7 @@ class MaxPoolingGrad(Dilated, _Gradients):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         wrong = list(super().rules(level))
-        yield from wrong
-        if not wrong:
-            yield from gradient_violations(self, self.InputGradientTensor.Sizes)
+        yield from wrong or gradient_violations(self, self.InputGradientTensor.Sizes)
 
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x, dy = inputs["InputTensor"], inputs["InputGradientTensor"]

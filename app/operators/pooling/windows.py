@@ -166,14 +166,6 @@ def element_of(x: Operand, leading: Sequence[Value], spans: Sequence[Overlap]) -
     return element
 
 
-def product_of(values: Sequence[Value]) -> Value:
-    """Of at least one."""
-    made = values[0]
-    for each in values[1:]:
-        made = made * each
-    return made
-
-
 class Pooling(WindowOperator):
     """Base: OutputTensor has an element for each window over InputTensor."""
 

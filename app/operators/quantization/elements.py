@@ -6,7 +6,7 @@ enumeration, by DirectMLX and by ONNX's operators.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,10 @@ from app.operators.operator import Count, InputTensorDesc, InputTensorDescs, Ope
 from app.operators.quantization import integers
 
 _COUNTS = {constants.QuantizationType.SCALE: 1, constants.QuantizationType.SCALE_ZERO_POINT: 2}
+Kind = Annotated[
+    constants.QuantizationType,
+    Field(description="Which quantization tensors there are.", examples=["SCALE_ZERO_POINT"]),
+]
 _BLOCKS = (
     "QuantizationTensors are a scale and, for SCALE_ZERO_POINT, a zero point. Each dimension of these divides that of "
     "InputTensor, whose elements are in as many blocks, one behind the other. DirectML's documentation does not say."
@@ -166,9 +170,7 @@ class Quantize(_InBlocks):
 
     Type: Literal["DML_OPERATOR_QUANTIZE", "QUANTIZE"]
     InputTensor: InputTensorDesc
-    QuantizationType: constants.QuantizationType = Field(
-        description="Which quantization tensors there are.", examples=["SCALE_ZERO_POINT"]
-    )
+    QuantizationType: Kind
     QuantizationTensorCount: Count = None
     QuantizationTensors: InputTensorDescs
     OutputTensor: OutputTensorDesc = None
@@ -216,9 +218,7 @@ class Dequantize(_InBlocks):
 
     Type: Literal["DML_OPERATOR_DEQUANTIZE", "DEQUANTIZE"]
     InputTensor: InputTensorDesc
-    QuantizationType: constants.QuantizationType = Field(
-        description="Which quantization tensors there are.", examples=["SCALE_ZERO_POINT"]
-    )
+    QuantizationType: Kind
     QuantizationTensorCount: Count = None
     QuantizationTensors: InputTensorDescs
     OutputTensor: OutputTensorDesc = None

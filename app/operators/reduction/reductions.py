@@ -38,6 +38,7 @@ from app.formula.values import (
     widen,
 )
 from app.operators.accuracy import EXACT, SUM
+from app.operators.axes import axes_violations
 from app.operators.operator import WRAPPING, Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import STRUCTURAL, TensorParameters
 
@@ -90,19 +91,7 @@ class OfAxes(_OneInput):
         return [1 if axis in self.Axes else size for axis, size in enumerate(self.InputTensor.Sizes)]
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        rank = self.InputTensor.rank
-        for place, axis in enumerate(self.Axes):
-            if axis >= rank:
-                yield Violation(
-                    ("Axes", place),
-                    f"Axes[{place}] is {axis} but InputTensor has {rank} dimensions; it must be at most {rank - 1}.",
-                    axis,
-                    f"<= {rank - 1}",
-                )
-            elif axis in self.Axes[:place]:
-                yield Violation(
-                    ("Axes", place), f"Axes[{place}] is {axis}, which is there already; give each once.", axis, None
-                )
+        yield from axes_violations(self.Axes, "InputTensor", self.InputTensor.rank)
 
     def group(self, x: Operand) -> tuple[list[Value], Elements]:
         """How many elements there are along each of the reduced axes, and the elements by their places there."""

@@ -4,6 +4,8 @@ Source: the DML_RESAMPLE_GRAD*_OPERATOR_DESC pages of DirectML's reference.
 """
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from app.contract.constants import AxisDirection, FeatureLevel, InterpolationMode
@@ -95,12 +97,9 @@ class ResamplingGradient(Operator):
 
         def term(*indices: Value) -> Value:
             at = list(places)
-            weight: Value | None = None
             for (n, each), index in zip(readers.items(), indices, strict=True):
                 at[n] = each.begin + index
-                own = each.weight(at[n])
-                weight = own if weight is None else weight * own
-            assert weight, "there are readers"
+            weight = reduce(mul, [each.weight(at[n]) for n, each in readers.items()])
             return where(weight > 0, weight * widen(gradient[at]), 0)
 
         return cast(sum_over([each.count for each in readers.values()], term), gradient.type)

@@ -5,6 +5,8 @@ Source: the DML_RESAMPLE*_OPERATOR_DESC pages of DirectML's reference.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -89,6 +91,9 @@ class Resampling(Operator):
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         yield from scale_violations(self.Scales, "InputTensor", self.InputTensor.rank)
 
+    def formula(self, p: TensorParameters, x: Operand) -> Value:
+        return self.sampled(p, x, None)
+
     def sampled(
         self, p: TensorParameters, x: Operand, direction: AxisDirection | None, *, antialiased: bool = False
     ) -> Value:
@@ -145,12 +150,12 @@ class _Linear:
         def term(*indices: Value) -> Value:
             each = list(zip(spans.items(), indices, strict=True))
             at = {n: span.place(index) for (n, span), index in each}
-            weight = _product([span.weight_at(index) for (_, span), index in each])
+            weight = reduce(mul, [span.weight_at(index) for (_, span), index in each])
             return where(weight > 0, weight * self.sample(at), 0)
 
         total = sum_over([span.count for span in spans.values()], term)
         weights = [sum_over([span.count], span.weight_at) for span in spans.values()]
-        return total / _product(weights)
+        return total / reduce(mul, weights)
 
 
 class _Span:
@@ -171,13 +176,6 @@ class _Span:
         return maximum(1 - absolute(self._source - cast(self.place(index), FLOAT64)) * self._scale, 0)
 
 
-def _product(factors: Sequence[Value]) -> Value:
-    made, *rest = factors
-    for factor in rest:
-        made = made * factor
-    return made
-
-
 class Resample(Resampling):
     """Samples of a tensor at the places of a larger or smaller grid, centres of pixels on centres of pixels."""
 
@@ -194,9 +192,6 @@ class Resample(Resampling):
     )
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"ScaleCount": ("Scales",)}
     notes = (HALVES, ROWS, *_NOTES)
-
-    def formula(self, p: TensorParameters, x: Operand) -> Value:
-        return self.sampled(p, x, None)
 
 
 class Resample1(Resampling):
@@ -217,9 +212,6 @@ class Resample1(Resampling):
     )
     counts = COUNTS
     notes = (HALVES, ROWS, *_NOTES)
-
-    def formula(self, p: TensorParameters, x: Operand) -> Value:
-        return self.sampled(p, x, None)
 
 
 class Resample2(Resampling):

@@ -223,7 +223,7 @@ SIZES = {"ATensor": desc(2, 1, 3, 4), "BTensor": desc(2, 1, 4, 5)}
         ({"CTensor": desc(2, 1, 3, 1)}, "/CTensor/Sizes", [2, 1, 3, 5]),
         ({"CTensor": desc(3, 5)}, "/CTensor/Sizes", 4),
         ({"OutputTensor": desc(2, 1, 5, 3)}, "/OutputTensor/Sizes", [2, 1, 3, 5]),
-        ({"FusedActivation": {"Type": "ACTIVATION_SOFTMAX1", "Axes": [4]}}, "/FusedActivation/Axes/0", "<= 3"),
+        ({"FusedActivation": {"Type": "ACTIVATION_SOFTMAX1", "Axes": [4]}}, "/FusedActivation/Axes/0", "0 to 3"),
         (
             {"FusedActivation": {"Type": "ACTIVATION_SOFTMAX1", "Axes": [3], "AxisCount": 2}},
             "/FusedActivation/AxisCount",

@@ -16,8 +16,8 @@ from app.devices.cpu import device as cpu_device
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import coordinate_loops
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.pools import LEAST_OF_LARGE, LEAST_ROW, SMALL, PoolKernel
 from app.devices.device import Cancelled, Kernel
 from app.memory.arrays import Array

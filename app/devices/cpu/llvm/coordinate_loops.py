@@ -1,16 +1,15 @@
 """Formulas that go by coordinates, computed by loops that LLVM compiled."""
 
 import ctypes
-import struct
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from app.contract.constants import DataType
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinates import nest
-from app.devices.cpu.llvm.kernels import FORMS, Code
+from app.devices.cpu.llvm.frames import Arguments
 from app.formula.expansions import Ask
-from app.formula.uniform import Numbers, evaluator
 from app.formula.values import Value
 
 BETWEEN_LOOKS = 1 << 26
@@ -33,14 +32,10 @@ class CoordinateLoops:
         made = nest(ask, expression, stored, rank)
         self.inputs = set(made.inputs)
         self._ranks = made.inputs
-        self._parameters = [evaluator(value) for value in made.parameters]
-        self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in made.parameters))
+        self.arguments = Arguments(made.parameters).of
+        """The end of a frame, by the numbers of a request: what is the same for all its elements."""
         self._instructions, self._work, self._row = made.instructions, made.work, made.row
         self.code = Code(compiler, made.source)
-
-    def arguments(self, numbers: Numbers) -> "array[int]":
-        """The end of a frame: what is the same for all elements of a request."""
-        return array("q", self._form.pack(*[evaluate(numbers) for evaluate in self._parameters]))
 
     def is_small(self, elements: int, terms: int) -> bool:
         """Whether so many elements, each of so many values, are computed at once, by code that is there already."""

@@ -2,6 +2,9 @@
 compared with the last one of them; those that come before it are put together until there are as many as are kept, or
 all that may come, and then sorted and merged with these."""
 
+from functools import lru_cache
+
+from app.devices.cpu.llvm import sorting
 from app.devices.cpu.llvm.text import METADATA, ROLLED
 from app.devices.cpu.llvm.types import bytes_of
 
@@ -10,12 +13,6 @@ LANES = (32, 8, 1)
 
 LEAST = 4
 """Elements that are put together at least: to sort one takes as long as that."""
-
-RUN_BYTES = 64
-"""Of entries that are sorted by counting for each one those that come before it: few comparisons, of vectors mostly."""
-
-LOOKING = 1 << 16
-"""From so many elements on it is asked before each merging of all whether to go on."""
 
 FIELDS = (
     *("elements", "values", "indices", "memory", "look", "watch"),
@@ -28,48 +25,35 @@ put together before they are sorted, and how many entries of memory a sequence h
 _ADDRESSES = 6
 
 
-def whole(type_: str, count: int) -> int:
-    """How many entries it takes to sort so many: they are made runs of one length, as many as a power of two."""
-    levels = ((count - 1) // _run(type_)).bit_length() if count else 0
-    return -(-count // (1 << levels)) << levels
-
-
 def reach(type_: str, count: int, room: int) -> int:
     """Entries of memory that a sequence has, of which `count` are kept and so many put together, each time with one
     behind them."""
-    return max(whole(type_, count), count + whole(type_, room)) + 1
+    return max(sorting.whole(type_, count), count + sorting.whole(type_, room)) + 1
 
 
 def memory_bytes(type_: str, together: int, count: int, room: int) -> int:
     """Of a call's own for so many sequences, and to sort and merge those of one. A run is read as if it was a whole
     one."""
-    shared = max(whole(type_, count), whole(type_, room) + count, reach(type_, count, room)) + 1 + _run(type_)
-    return _entry_bytes(type_) * (together * reach(type_, count, room) + shared)
+    each = reach(type_, count, room)
+    shared = max(sorting.whole(type_, count), sorting.whole(type_, room) + count, each) + 1 + sorting.run(type_)
+    return sorting.entry_bytes(type_) * (together * each + shared)
 
 
-def _entry_bytes(type_: str) -> int:
-    """Of an entry: a key, and below it the element's place in its sequence, so that no two are equal."""
-    return 2 * bytes_of(_key_type(type_))
-
-
-def _run(type_: str) -> int:
-    return RUN_BYTES // _entry_bytes(type_)
-
-
+@lru_cache(32)
 def source(type_: str, index: str, lanes: int, *, by_rows: bool, is_unsigned: bool, is_decreasing: bool) -> str:
     """The module whose function `kernel` takes a frame.
 
     Elements are of LLVM's `type_`, integers or floats of at most 32 bits, indices of type `index`. Sequences that lie
     one behind the other, `by_rows`, have at least so many elements, `lanes`; else as many lie side by side, as a tile.
     """
-    key = _key_type(type_)
+    key = sorting.key_type(type_)
     half = 8 * bytes_of(key)
     entry = f"i{2 * half}"
     together = 1 if by_rows else lanes
     item = f"i{8 * bytes_of(type_)}"
     return f"""{_key(type_, 1, is_unsigned, is_decreasing)}
 {_key(type_, lanes, is_unsigned, is_decreasing) if lanes > 1 else ""}
-{_sorting(type_, key, half, entry)}
+{sorting.functions(type_, FIELDS)}
 declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)
 
 define void @kernel(ptr noalias readonly %frame) {{
@@ -208,7 +192,7 @@ result.one:
   %r.kept = getelementptr {entry}, ptr %memory, i64 %r.entry
   %r.own = load {entry}, ptr %r.kept
   %r.low = and {entry} %r.own, {(1 << half) - 1}
-  %r.number = {_resized("%r.low", entry, "i64")}
+  %r.number = {sorting.resized("%r.low", entry, "i64")}
   %r.from = mul i64 %r.number, %inner
   %r.column = add i64 %r.from, %rl
   %r.place = getelementptr {item}, ptr %row, i64 %r.column
@@ -217,7 +201,7 @@ result.one:
   %r.target = getelementptr {item}, ptr %values, i64 %r.at
   store {item} %r.value, ptr %r.target, align 1
   %r.index.place = getelementptr {index}, ptr %indices, i64 %r.at
-  %r.index = {_resized("%r.number", "i64", index)}
+  %r.index = {sorting.resized("%r.number", "i64", index)}
   store {index} %r.index, ptr %r.index.place, align 1
   %rl.next = add i64 %rl, 1
   %rl.more = icmp ult i64 %rl.next, {together}
@@ -234,236 +218,6 @@ out:
   ret void
 }}
 {METADATA}"""
-
-
-_SORTING = """declare i64 @llvm.umin.i64(i64, i64)
-declare i64 @llvm.ctlz.i64(i64, i1)
-declare i{run} @llvm.ctpop.i{run}(i{run})
-declare {entry} @llvm.smin.{entry}({entry}, {entry})
-declare {entry} @llvm.smax.{entry}({entry}, {entry})
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define internal {entry} @entry({key} %key, i64 %number) alwaysinline {{
-  %wide = sext {key} %key to {entry}
-  %high = shl {entry} %wide, {half}
-  %low = {low}
-  %made = or {entry} %high, %low
-  ret {entry} %made
-}}
-
-; So many entries, from one of two places to either, which is returned; behind them is one that comes last.
-define internal ptr @sorted(ptr %frame, ptr %from, ptr %other, i64 %count) noinline {{
-entry:
-  %before = sub i64 %count, 1
-  %runs.before = udiv i64 %before, {run}
-  %free = call i64 @llvm.ctlz.i64(i64 %runs.before, i1 false)
-  %levels = sub i64 64, %free
-  %runs = shl i64 1, %levels
-  %runs.less = sub i64 %runs, 1
-  %rounded = add i64 %count, %runs.less
-  %length = lshr i64 %rounded, %levels
-  %whole = shl i64 %length, %levels
-  %length.short = trunc i64 %length to i32
-  %length.bit = shl i32 1, %length.short
-  %length.bits = sub i32 %length.bit, 1
-  %mask = trunc i32 %length.bits to i{run}
-  br label %pads
-pads:
-  %p = phi i64 [%count, %entry], [%p.next, %pad]
-  %p.more = icmp ult i64 %p, %whole
-  br i1 %p.more, label %pad, label %run
-pad:
-  ; It comes after all elements, and no two are equal.
-  %p.wide = {pad}
-  %p.own = sub {entry} {nothing}, %p.wide
-  %p.place = getelementptr {entry}, ptr %from, i64 %p
-  store {entry} %p.own, ptr %p.place
-  %p.next = add i64 %p, 1
-  br label %pads
-run:
-  %r = phi i64 [0, %pads], [%r.next, %run.done]
-  %r.from = getelementptr {entry}, ptr %from, i64 %r
-  %r.to = getelementptr {entry}, ptr %other, i64 %r
-  %r.all = load <{run} x {entry}>, ptr %r.from, align {bytes}
-  br label %rank
-rank:
-  %k = phi i64 [0, %run], [%k.next, %rank]
-  %k.place = getelementptr {entry}, ptr %r.from, i64 %k
-  %k.own = load {entry}, ptr %k.place
-  %k.one = insertelement <{run} x {entry}> poison, {entry} %k.own, i64 0
-  %k.each = shufflevector <{run} x {entry}> %k.one, <{run} x {entry}> poison, <{run} x i32> zeroinitializer
-  %k.less = icmp slt <{run} x {entry}> %r.all, %k.each
-  %k.bits = bitcast <{run} x i1> %k.less to i{run}
-  %k.some = and i{run} %k.bits, %mask
-  %k.count = call i{run} @llvm.ctpop.i{run}(i{run} %k.some)
-  %k.rank = zext i{run} %k.count to i64
-  %k.target = getelementptr {entry}, ptr %r.to, i64 %k.rank
-  store {entry} %k.own, ptr %k.target
-  %k.next = add i64 %k, 1
-  %k.more = icmp ult i64 %k.next, %length
-  br i1 %k.more, label %rank, label %run.done{rolled}
-run.done:
-  %r.next = add i64 %r, %length
-  %r.more = icmp ult i64 %r.next, %whole
-  br i1 %r.more, label %run, label %level{rolled}
-level:
-  %read = phi ptr [%other, %run.done], [%write, %level.done]
-  %write = phi ptr [%from, %run.done], [%read, %level.done]
-  %half = phi i64 [%length, %run.done], [%both, %level.done]
-  %l.more = icmp ult i64 %half, %whole
-  br i1 %l.more, label %ask, label %out
-ask:
-  %is_long = icmp ugt i64 %whole, {looking}
-  br i1 %is_long, label %look, label %merges
-look:
-  %look.place = getelementptr i64, ptr %frame, i64 {at_look}
-  %look.function = load ptr, ptr %look.place
-  %watch.place = getelementptr i64, ptr %frame, i64 {at_watch}
-  %watch = load ptr, ptr %watch.place
-  %stops = call i32 %look.function(ptr %watch)
-  %is_off = icmp ne i32 %stops, 0
-  br i1 %is_off, label %out, label %merges
-merges:
-  %both = shl i64 %half, 1
-  br label %two
-two:
-  %t = phi i64 [0, %merges], [%t.next, %two.done]
-  %t.mid = add i64 %t, %half
-  %t.next = add i64 %t, %both
-  %t.end = sub i64 %t.next, 1
-  %t.mid.end = sub i64 %t.mid, 1
-  %low.start = getelementptr {entry}, ptr %read, i64 %t
-  %high.start = getelementptr {entry}, ptr %read, i64 %t.mid
-  %low.end = getelementptr {entry}, ptr %read, i64 %t.mid.end
-  %high.end = getelementptr {entry}, ptr %read, i64 %t.end
-  %to.start = getelementptr {entry}, ptr %write, i64 %t
-  %to.end = getelementptr {entry}, ptr %write, i64 %t.end
-  br label %merge
-merge:
-  ; From both ends, half of all each, so that neither goes beyond what there is.
-  %m = phi i64 [0, %two], [%m.next, %merge]
-  %a = phi i64 [0, %two], [%a.next, %merge]
-  %c = phi i64 [0, %two], [%c.next, %merge]
-  %b = sub i64 %m, %a
-  %a.place = getelementptr {entry}, ptr %low.start, i64 %a
-  %b.place = getelementptr {entry}, ptr %high.start, i64 %b
-  %a.own = load {entry}, ptr %a.place
-  %b.own = load {entry}, ptr %b.place
-  %a.first = icmp slt {entry} %a.own, %b.own
-  %first = call {entry} @llvm.smin.{entry}({entry} %a.own, {entry} %b.own)
-  %first.place = getelementptr {entry}, ptr %to.start, i64 %m
-  store {entry} %first, ptr %first.place
-  %a.step = zext i1 %a.first to i64
-  %a.next = add i64 %a, %a.step
-  %d = sub i64 %m, %c
-  %c.back = sub i64 0, %c
-  %d.back = sub i64 0, %d
-  %c.place = getelementptr {entry}, ptr %low.end, i64 %c.back
-  %d.place = getelementptr {entry}, ptr %high.end, i64 %d.back
-  %c.own = load {entry}, ptr %c.place
-  %d.own = load {entry}, ptr %d.place
-  %c.last = icmp sgt {entry} %c.own, %d.own
-  %last = call {entry} @llvm.smax.{entry}({entry} %c.own, {entry} %d.own)
-  %m.back = sub i64 0, %m
-  %last.place = getelementptr {entry}, ptr %to.end, i64 %m.back
-  store {entry} %last, ptr %last.place
-  %c.step = zext i1 %c.last to i64
-  %c.next = add i64 %c, %c.step
-  %m.next = add i64 %m, 1
-  %m.more = icmp ult i64 %m.next, %half
-  br i1 %m.more, label %merge, label %two.done{rolled}
-two.done:
-  %t.more = icmp ult i64 %t.next, %whole
-  br i1 %t.more, label %two, label %level.done{rolled}
-level.done:
-  br label %level
-out:
-  %behind = getelementptr {entry}, ptr %read, i64 %whole
-  store {entry} {nothing}, ptr %behind
-  ret ptr %read
-}}
-
-define internal void @note(ptr %kept, i64 %count, ptr %worst) alwaysinline {{
-  %last = sub i64 %count, 1
-  %place = getelementptr {entry}, ptr %kept, i64 %last
-  %own = load {entry}, ptr %place
-  %high = ashr {entry} %own, {half}
-  %key = trunc {entry} %high to {key}
-  store {key} %key, ptr %worst
-  ret void
-}}
-
-; Those that a sequence begins with, in order.
-define internal void @keep_first(ptr %frame, ptr %kept, ptr %shared, ptr %worst) noinline {{
-entry:
-  %count.place = getelementptr i64, ptr %frame, i64 {at_count}
-  %count = load i64, ptr %count.place
-  %found = call ptr @sorted(ptr %frame, ptr %kept, ptr %shared, i64 %count)
-  %is_there = icmp eq ptr %found, %kept
-  br i1 %is_there, label %out, label %copy
-copy:
-  %bytes = mul i64 %count, {bytes}
-  call void @llvm.memcpy.p0.p0.i64(ptr align {bytes} %kept, ptr align {bytes} %found, i64 %bytes, i1 false)
-  br label %out
-out:
-  call void @note(ptr %kept, i64 %count, ptr %worst)
-  ret void
-}}
-
-; As many as before, of these and of those that were put together.
-define internal void @keep_new(ptr %frame, ptr %kept, ptr %shared, ptr %worst, ptr %new) noinline {{
-entry:
-  %count.place = getelementptr i64, ptr %frame, i64 {at_count}
-  %count = load i64, ptr %count.place
-  %number = load i64, ptr %new
-  %from = getelementptr {entry}, ptr %kept, i64 %count
-  %found = call ptr @sorted(ptr %frame, ptr %from, ptr %shared, i64 %number)
-  %reach.place = getelementptr i64, ptr %frame, i64 {at_reach}
-  %reach = load i64, ptr %reach.place
-  %past = sub i64 %reach, %count
-  %made = getelementptr {entry}, ptr %shared, i64 %past
-  br label %merge
-merge:
-  %m = phi i64 [0, %entry], [%m.next, %merge]
-  %a = phi i64 [0, %entry], [%a.next, %merge]
-  %b = sub i64 %m, %a
-  %a.place = getelementptr {entry}, ptr %kept, i64 %a
-  %b.place = getelementptr {entry}, ptr %found, i64 %b
-  %a.own = load {entry}, ptr %a.place
-  %b.own = load {entry}, ptr %b.place
-  %a.first = icmp slt {entry} %a.own, %b.own
-  %first = call {entry} @llvm.smin.{entry}({entry} %a.own, {entry} %b.own)
-  %place = getelementptr {entry}, ptr %made, i64 %m
-  store {entry} %first, ptr %place
-  %a.step = zext i1 %a.first to i64
-  %a.next = add i64 %a, %a.step
-  %m.next = add i64 %m, 1
-  %m.more = icmp ult i64 %m.next, %count
-  br i1 %m.more, label %merge, label %copy{rolled}
-copy:
-  %bytes = mul i64 %count, {bytes}
-  call void @llvm.memcpy.p0.p0.i64(ptr align {bytes} %kept, ptr align {bytes} %made, i64 %bytes, i1 false)
-  call void @note(ptr %kept, i64 %count, ptr %worst)
-  store i64 0, ptr %new
-  ret void
-}}
-"""
-
-
-def _sorting(type_: str, key: str, half: int, entry: str) -> str:
-    low, pad = (_resized(each, "i64", entry) for each in ("%number", "%p"))
-    nothing = (1 << 2 * half - 1) - 1
-    sizes = {"half": half, "bytes": half // 4, "run": _run(type_), "looking": LOOKING}
-    sizes |= {f"at_{name}": FIELDS.index(name) for name in ("look", "watch", "count", "reach")}
-    return _SORTING.format(rolled=ROLLED, key=key, entry=entry, low=low, pad=pad, nothing=nothing, **sizes)
-
-
-def _resized(value: str, given: str, wanted: str) -> str:
-    """The instruction that makes an integer, without a sign, one of another type."""
-    bits = int(given[1:]), int(wanted[1:])
-    if bits[0] == bits[1]:
-        return f"or {given} {value}, 0"
-    return f"{'zext' if bits[0] < bits[1] else 'trunc'} {given} {value} to {wanted}"
 
 
 def _loads(*fields: str) -> str:
@@ -510,10 +264,6 @@ def _of(kind: str, width: int) -> str:
     return kind if width == 1 else f"<{width} x {kind}>"
 
 
-def _key_type(type_: str) -> str:
-    return "i64" if type_ == "i64" else "i32"
-
-
 def _key(type_: str, width: int, is_unsigned: bool, is_decreasing: bool) -> str:
     """A function of so many elements, of their keys: of two the one with the smaller key comes first. Both zeros have
     one, and all NaN have one beyond infinity."""
@@ -524,7 +274,7 @@ def _key(type_: str, width: int, is_unsigned: bool, is_decreasing: bool) -> str:
     def constant(kind: str, value: str) -> str:
         return value if width == 1 else f"<{', '.join([f'{kind} {value}'] * width)}>"
 
-    key, lines = _key_type(type_), []
+    key, lines = sorting.key_type(type_), []
     if type_ in ("half", "float"):
         x = "%x"
         if type_ == "half":

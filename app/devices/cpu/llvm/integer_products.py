@@ -12,6 +12,7 @@ where the last two sums are of one column or row, and packed before it.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.text import Text
@@ -65,6 +66,7 @@ def row_bytes(depth: int, terms: Terms) -> int:
     return HEAD + 4 * -(-depth // terms)
 
 
+@lru_cache(16)
 def rows(terms: Terms, is_signed: bool, is_dense: bool) -> str:
     """The module that packs a left matrix, whose function `kernel` takes a frame of PACKED. In one that is dense, the
     terms of a row lie one after the other."""
@@ -77,9 +79,9 @@ def rows(terms: Terms, is_signed: bool, is_dense: bool) -> str:
         text.loop(frame["first_group"], frame["end_group"], "1") as group,
         text.loop(frame["first"], frame["end"], "1") as row,
     ):
-        start = _at(text, frame["elements"], (group.index, frame["group"]), (row.index, frame["line"]))
-        packed = _at(text, frame["packed"], (group.index, frame["packed_group"]), (row.index, step))
-        found = _at(text, frame["zeros"], (group.index, frame["zero_group"]), (row.index, frame["zero_line"]))
+        start = text.behind(frame["elements"], (group.index, frame["group"]), (row.index, frame["line"]))
+        packed = text.behind(frame["packed"], (group.index, frame["packed_group"]), (row.index, step))
+        found = text.behind(frame["zeros"], (group.index, frame["zero_group"]), (row.index, frame["zero_line"]))
         zero = _moved(text, text.let(f"load i8, ptr {found}"), not is_signed, "sext", "i32")
         made = text.at(packed, str(HEAD), "i8")
         text.do(f"store i32 0, ptr {text.at(made, text.sub(lanes, '1'), 'i32')}, align 4")
@@ -97,6 +99,7 @@ def rows(terms: Terms, is_signed: bool, is_dense: bool) -> str:
     return text.module()
 
 
+@lru_cache(64)
 def panels(panel: Panel, is_signed: bool, lies: Lies) -> str:
     """The same of a right matrix."""
     text = Text(panel.width)
@@ -108,12 +111,12 @@ def panels(panel: Panel, is_signed: bool, lies: Lies) -> str:
         text.loop(frame["first"], frame["end"], "1") as number,
     ):
         column = text.mul(number.index, columns)
-        start = _at(text, frame["elements"], (group.index, frame["group"]), (column, frame["line"]))
-        packed = _at(text, frame["packed"], (group.index, frame["packed_group"]), (number.index, step))
-        zeros = _at(text, frame["zeros"], (group.index, frame["zero_group"]), (column, frame["zero_line"]))
+        start = text.behind(frame["elements"], (group.index, frame["group"]), (column, frame["line"]))
+        packed = text.behind(frame["packed"], (group.index, frame["packed_group"]), (number.index, step))
+        zeros = text.behind(frame["zeros"], (group.index, frame["zero_group"]), (column, frame["zero_line"]))
         left = text.least(text.sub(frame["size"], column), columns)
         with text.loop("0", left, "1") as each:
-            found = text.let(f"load i8, ptr {_at(text, zeros, (each.index, frame['zero_line']))}")
+            found = text.let(f"load i8, ptr {text.behind(zeros, (each.index, frame['zero_line']))}")
             zero = _moved(text, found, is_signed, "zext", "i32")
             text.do(f"store i32 {zero}, ptr {text.at(packed, each.index, 'i32')}, align 4")
         sums = text.at(packed, columns, "i32")
@@ -176,12 +179,12 @@ def _one_by_one(
     start, sums, made = where
     kept = f"i{32 // panel.terms}"
     with text.loop("0", left, "1") as column:
-        line = _at(text, start, (column.index, frame["line"]))
+        line = text.behind(start, (column.index, frame["line"]))
         own = text.at(made, column.index, "i32")
         end = text.at(own, text.mul(text.sub(lanes, "1"), str(panel.columns)), "i32")
         text.do(f"store i32 0, ptr {end}, align 4")
         with text.loop("0", frame["depth"], "1", [("i32", "0")]) as term:
-            byte = text.let(f"load i8, ptr {_at(text, line, (term.index, frame['term']))}")
+            byte = text.let(f"load i8, ptr {text.behind(line, (term.index, frame['term']))}")
             value = _moved(text, byte, is_signed, "zext", kept)
             lane = text.let(f"udiv i64 {term.index}, {panel.terms}")
             place = text.at(own, text.mul(lane, str(panel.columns)), "i32")
@@ -191,6 +194,7 @@ def _one_by_one(
         text.do(f"store i32 {term.results[0]}, ptr {text.at(sums, column.index, 'i32')}, align 4")
 
 
+@lru_cache(64)
 def products(panel: Panel, count: int) -> str:
     """The module that multiplies so many packed rows with a panel, again and again, whose function `kernel` takes a
     frame of PRODUCTS."""
@@ -205,9 +209,9 @@ def products(panel: Panel, count: int) -> str:
         text.loop(frame["first_panel"], frame["end_panel"], "1") as number,
         text.loop(frame["first_row"], frame["end_row"], str(count)) as row,
     ):
-        a = _at(text, frame["a"], (group.index, frame["a_group"]), (row.index, a_row))
-        of_rows = [_at(text, a, (str(each), a_row)) for each in range(count)]
-        b = _at(text, frame["b"], (group.index, frame["b_group"]), (number.index, b_panel))
+        a = text.behind(frame["a"], (group.index, frame["a_group"]), (row.index, a_row))
+        of_rows = [text.behind(a, (str(each), a_row)) for each in range(count)]
+        b = text.behind(frame["b"], (group.index, frame["b_group"]), (number.index, b_panel))
         terms = text.at(b, str(HEAD * columns), "i8")
         sums = [(vector, "zeroinitializer")] * (count * panel.vectors)
         with text.loop("0", frame["lanes"], "1", sums) as lane:
@@ -222,11 +226,11 @@ def products(panel: Panel, count: int) -> str:
         for place, total in enumerate(lane.results):
             text.do(f"store {vector} {total}, ptr {text.at(made, str(place * width), 'i32')}, align 4")
         column = text.mul(number.index, str(columns))
-        result = _at(text, frame["results"], (group.index, frame["r_group"]), (row.index, frame["r_row"]))
+        result = text.behind(frame["results"], (group.index, frame["r_group"]), (row.index, frame["r_row"]))
         with text.loop("0", str(count), "1") as each, text.loop("0", str(columns), str(width)) as part:
             along = text.lanes(text.add(column, part.index))
             mask = text.below(along, frame["columns"])
-            own = _at(text, a, (each.index, a_row))
+            own = text.behind(a, (each.index, a_row))
             zero, rest = (
                 text.spread(text.let(f"load i32, ptr {text.at(own, str(word), 'i32')}, align 4"), "i32")
                 for word in range(2)
@@ -235,20 +239,13 @@ def products(panel: Panel, count: int) -> str:
             found = _load(text, vector, made, text.add(text.mul(each.index, str(columns)), part.index))
             found = text.let(f"sub {vector} {found}, {text.let(f'mul {vector} {zero}, {totals}')}")
             found = text.let(f"sub {vector} {found}, {text.let(f'mul {vector} {rest}, {zeros}')}")
-            there = text.at(_at(text, result, (each.index, frame["r_row"])), text.add(column, part.index), "i32")
+            there = text.at(text.behind(result, (each.index, frame["r_row"])), text.add(column, part.index), "i32")
             text.store(text.let(f"bitcast {vector} {found} to {text.vector}"), there, mask)
     return text.module()
 
 
 def _lanes(text: Text, frame: dict[str, str], terms: Terms) -> str:
     return text.let(f"udiv i64 {text.add(frame['depth'], str(terms - 1))}, {terms}")
-
-
-def _at(text: Text, pointer: str, *ways: tuple[str, str]) -> str:
-    """So many steps behind a pointer, each of so many bytes."""
-    for number, step in ways:
-        pointer = text.at(pointer, text.mul(number, step), "i8")
-    return pointer
 
 
 def _load(text: Text, vector: str, pointer: str, place: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.quantizing import saturated
@@ -38,6 +39,7 @@ class Result:
         return 1 if _TYPES[self.kind] == "i8" else 4
 
 
+@lru_cache(64)
 def source(result: Result) -> str:
     """The module whose function `kernel` takes a frame of FIELDS."""
     text = Text(0)

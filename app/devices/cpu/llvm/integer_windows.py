@@ -4,6 +4,8 @@ With a stride, elements so many apart lie together: a channel is one plane for e
 Rows of a plane have place for what filters meet beside the last position, so the next row follows evenly.
 """
 
+from functools import lru_cache
+
 from app.devices.cpu.llvm.text import Text
 
 WINDOWS = (
@@ -17,6 +19,7 @@ groups, that is items, and channels, which lie so many bytes apart, as they are 
 plane."""
 
 
+@lru_cache(8)
 def source(stride: int) -> str:
     """The module whose function `kernel` takes a frame. `stride` is that along x, or 0 where the frame tells."""
     text = Text(1)
@@ -27,9 +30,9 @@ def source(stride: int) -> str:
         text.loop(frame["first_group"], frame["end_group"], "1") as group,
         text.loop(frame["first"], frame["end"], "1") as channel,
     ):
-        given = _at(text, frame["elements"], (group.index, frame["group"]), (channel.index, frame["channel"]))
-        padded = _at(text, frame["padded"], (group.index, frame["padded_group"]))
-        padded = _at(text, padded, (channel.index, frame["padded_channel"]))
+        given = text.behind(frame["elements"], (group.index, frame["group"]), (channel.index, frame["channel"]))
+        padded = text.behind(frame["padded"], (group.index, frame["padded_group"]))
+        padded = text.behind(padded, (channel.index, frame["padded_channel"]))
         text.declare("void", "llvm.memset.p0.i64", "ptr a, i8 b, i64 c, i1 d")
         filled = f"ptr {padded}, i8 {zero}, i64 {frame['padded_channel']}, i1 false"
         text.do(f"call void @llvm.memset.p0.i64({filled})")
@@ -64,9 +67,3 @@ def _met(text: Text, frame: dict[str, str], step: str, phase: str) -> tuple[str,
     end = text.call("i64", "llvm.smax.i64", f"i64 {text.add(frame['size_x'], shift)}, i64 0")
     high = text.least(text.let(f"udiv i64 {end}, {step}"), frame["padded_x"])
     return low, text.call("i64", "llvm.umax.i64", f"i64 {high}, i64 {low}")
-
-
-def _at(text: Text, pointer: str, *ways: tuple[str, str]) -> str:
-    for number, step in ways:
-        pointer = text.at(pointer, text.mul(number, step), "i8")
-    return pointer

@@ -1,11 +1,9 @@
 """Loops compiled for this processor, in the place of NumPy's calls where they are quicker."""
 
 import math
-import struct
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -14,8 +12,9 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.calling import UNREAD
-from app.devices.cpu.llvm.compiler import Compiler, Function
-from app.devices.cpu.llvm.jobs import Cut, Job, is_cut
+from app.devices.cpu.llvm.code import Code
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.frames import Arguments, start_of_frame
 from app.devices.cpu.llvm.lanes import LANES, lanes
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, ROWS_FOR_HALF
@@ -23,15 +22,11 @@ from app.devices.cpu.llvm.math.shares import in_shares
 from app.devices.cpu.llvm.nest import Access
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of
-from app.devices.cpu.llvm.vectors import WIDE
-from app.devices.device import Cancelled
-from app.devices.layout import reaches
 from app.formula.expansions import Ask
 from app.formula.stages import FormulaStages
 from app.formula.structures import Structures
-from app.formula.uniform import Numbers, evaluator
 from app.formula.values import INT64, Parameter, Value
-from app.memory.addresses import address_of, aligned, whole_lines
+from app.memory.addresses import address_of
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 
@@ -56,57 +51,6 @@ SLOW = 8
 
 LOOKED_UP = 64
 """The work of an element that is looked up, most of which is to wait for the cache."""
-
-FORMS = {
-    "bool": "?7x",
-    "float32": "f4x",
-    "float64": "d",
-    **{
-        name: f"{letter}{8 - size}x"
-        for name, letter, size in (
-            ("int8", "b", 1),
-            ("int16", "h", 2),
-            ("int32", "i", 4),
-            ("int64", "q", 8),
-            ("uint8", "B", 1),
-            ("uint16", "H", 2),
-            ("uint32", "I", 4),
-            ("uint64", "Q", 8),
-        )
-    },
-}
-"""How `struct` packs a number into the lowest bytes of 8, by NumPy's name of its type."""
-
-
-class Code:
-    """A nest, compiled when it is first called. Safe to use from several threads."""
-
-    __slots__ = ("_compiler", "_source")
-
-    def __init__(self, compiler: Compiler, source: str) -> None:
-        self._compiler = compiler
-        self._source = source
-
-    @property
-    def is_compiled(self) -> bool:
-        return self._compiler.has(self._source)
-
-    def in_halves(self) -> "Code":
-        """The same without registers of 512 bits, for what is soon done: what slows down with them is Python's code
-        behind it, too, by 6 us of a request with 1,024 elements."""
-        return Code(self._compiler, self._source.replace(WIDE, "")) if WIDE in self._source else self
-
-    def function(self) -> Function:
-        """To be called with the address of a frame, for as long as it is held."""
-        return self._compiler.function(self._source)
-
-    def __call__(self, frame: "array[int]") -> None:
-        self._compiler.function(self._source)(frame.buffer_info()[0])
-
-    def over(self, bounds: "array[int]", frame: "array[int]", inputs: Sequence[Buffer], output: Buffer) -> None:
-        """Call it with the frame and the addresses of buffers, as `CallOver` says. Raises ValueError."""
-        function = self._compiler.function(self._source)  # held while it is called
-        self._compiler.call_over(function.address, bounds, frame, *inputs, output)
 
 
 class LoopCode:
@@ -190,19 +134,14 @@ class _Loops:
         """What it takes to compute an element, in bytes and instructions."""
         self.of_float64 = sum(each.of_float64 for each in elements)
         """How many of these instructions are of float64."""
-        parameters = [value for element in elements for value in element.parameters]
-        self._parameters = [evaluator(value) for value in parameters]
-        self._form = struct.Struct("<" + "".join(FORMS[value.type] for value in parameters))
+        self.arguments = Arguments([value for element in elements for value in element.parameters]).of
+        """The end of a frame, by the numbers of a request."""
         self._source = source
         self._latest: _Way | None = None
 
     def write(self, dimensions: int, layout: Accesses, streams: bool) -> str:
         """The source of the nest."""
         return self._source(self._read_names, dimensions, layout, streams)
-
-    def arguments(self, numbers: Numbers) -> "array[int]":
-        """The end of a frame: the parameters of a request."""
-        return array("q", self._form.pack(*[evaluate(numbers) for evaluate in self._parameters]))
 
     def is_small(self, elements: int) -> bool:
         """Whether so many are computed in less time than it takes to hand them to another thread, by compiled code."""
@@ -293,60 +232,6 @@ class LookUp(_Loops):
         self.work = LOOKED_UP
 
 
-class LoopCall:
-    """A loop over whole buffers of certain sizes: no arrays are made, which would take longer than to compute a
-    thousand elements. Safe to use from several threads."""
-
-    def __init__(
-        self,
-        loop: Loop | LookUp,
-        arguments: "array[int]",
-        sizes: Sequence[int],
-        strides: Sequence[Sequence[int]],
-        item_sizes: Sequence[int],
-        team: Team,
-    ) -> None:
-        """`strides` are those of all tensors in bytes, the output's last, and so are `item_sizes`."""
-        self._job: Job | None = None
-        self._reads = loop.reads
-        ends = reaches(sizes, strides, item_sizes)
-        if not is_cut(sizes, loop.work):  # nor is there so much of it that it would go past the cache
-            way = loop.way(strides, item_sizes)
-            self.codes = way.brief
-            self._frame = array("q", sizes) + way.steps + arguments
-            self._bounds = array("q", [*way.places, *ends])
-            return
-        cut = Cut(sizes, loop.work, team.most)
-        axis = cut.axis
-        inner = [steps[axis:] for steps in strides]
-        self.codes = loop.codes_for(sizes, inner, item_sizes)
-        self._frame, places = start_of_frame(sizes[axis:], loop.used(inner))
-        self._frame += arguments
-        if cut.blocks == 1 and not self.codes.streaming:
-            self._bounds = array("q", [*loop.places(places), *ends])
-            return
-        self._job = Job(team, cut, self._frame, places, loop.used(strides))
-        self._bounds = array("q", [*loop.places(self._job.places), *ends])
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is nothing to compile, and nobody to start."""
-        job = self._job
-        return self.codes.plain.is_compiled if job is None else self.codes.are_compiled and job.is_ready
-
-    def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
-        """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled, and ValueError of a
-        buffer that ends too early."""
-        job = self._job
-        if job is None:
-            if cancelled():
-                raise Cancelled
-            self.codes.plain.over(self._bounds, self._frame, inputs, output)
-            return
-        code = self.codes.choose(inputs, self._reads, output)
-        job.run(job.copy(), code.function(), cancelled, self._bounds, [*inputs, output])
-
-
 class RowLoops(_Loops):
     """The same of a formula with reductions, for groups along the innermost dimension, one after the other; or, given
     how many of the last dimensions groups are `along`, side by side along the one before these (`lanes.py`)."""
@@ -398,66 +283,11 @@ class RowLoops(_Loops):
         return self.way(strides, item_sizes).codes if is_plain else super().codes_for(sizes, strides, item_sizes)
 
 
-class RowCall:
-    """Loops over all groups in whole buffers of certain sizes. Safe to use from several threads."""
-
-    def __init__(
-        self,
-        loops: RowLoops,
-        arguments: "array[int]",
-        sizes: Sequence[int],
-        strides: Sequence[Sequence[int]],
-        item_sizes: Sequence[int],
-        team: Team,
-    ) -> None:
-        """As for `LoopCall`."""
-        outer, width = sizes[: len(sizes) - loops.along], math.prod(sizes[len(sizes) - loops.along :])
-        cut = Cut(outer, loops.work * width, team.most, loops.at_once)
-        inner = [steps[cut.axis :] for steps in strides]
-        self.codes = loops.codes_for(sizes, inner, item_sizes)
-        frame, places = start_of_frame(sizes[cut.axis :], loops.used(inner))
-        own = [whole_lines(each * width) for each in loops.kept]
-        scratch = [(len(frame) + number, each) for number, each in enumerate(own)]
-        frame += array("q", [0] * len(own)) + arguments
-        self._job = Job(team, cut, frame, places, loops.used(strides), scratch)
-        self._reads = loops.reads
-        self._bounds = array("q", [*loops.places(self._job.places), *reaches(sizes, strides, item_sizes)])
-        *starts, self.scratch_bytes = accumulate((self._job.threads * each for each in own), initial=0)
-        """Of memory, that all threads take."""
-        self._scratch = list(zip(self._job.scratch, starts, strict=True))
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is nothing to compile, and nobody to start."""
-        return self.codes.are_compiled and self._job.is_ready
-
-    def __call__(self, inputs: Sequence[Buffer], output: Buffer, cancelled: Callable[[], bool]) -> None:
-        """Compute `output` from `inputs`, each from its buffer's beginning. Raises Cancelled, and ValueError of a
-        buffer that ends too early."""
-        numbers = self._job.copy()
-        if self._scratch:
-            _held, start = aligned(self.scratch_bytes)
-            for place, offset in self._scratch:
-                numbers[place] = start + offset
-        code = self.codes.choose(inputs, self._reads, output)
-        self._job.run(numbers, code.function(), cancelled, self._bounds, [*inputs, output])
-
-
 def _picked(reads: Sequence[int], count: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Picks those of `count` that are read, and the last one."""
     if len(reads) == count:
         return itemgetter(slice(None))
     return itemgetter(*reads, -1) if reads else itemgetter(slice(-1, None))
-
-
-def start_of_frame(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple["array[int]", list[int]]:
-    """What a frame begins with for arrays of these strides in bytes, the output's last, and where in it the arrays'
-    addresses go."""
-    dimensions = len(sizes)
-    numbers = [*sizes]
-    for each in strides:
-        numbers += [0, *each]
-    return array("q", numbers), [*range(dimensions, len(numbers), dimensions + 1)]
 
 
 def layout_of(strides: Sequence[Sequence[int]], item_sizes: Sequence[int], axis: int = -1) -> Accesses:

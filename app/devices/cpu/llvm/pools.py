@@ -3,6 +3,7 @@ in registers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,7 @@ _LEAST = "0xFFF0000000000000"
 """-inf"""
 
 
+@lru_cache(32)
 def source(width: int, stride: int, together: int, type_: str, *, is_average: bool) -> str:
     """The module whose function `kernel` takes a frame. `stride` is that along x, 1 or 2, or 0 where the frame tells.
     So many vectors are made `together`, which hides what each takes. Elements are of the `type_`, by NumPy name; those

@@ -1,6 +1,8 @@
 """Where in rows the largest or the smallest elements are, by reading them once: each lane of a block keeps the most
 extreme element that it has met, and in which block that was."""
 
+from functools import lru_cache
+
 from app.devices.cpu.llvm.text import Text
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.formula.values import is_float
@@ -13,6 +15,7 @@ LANES = (32, 8, 1)
 """Of a block. There are functions for each, since a row has at least one block."""
 
 
+@lru_cache(32)
 def source(type_: str, index: str, lanes: int, *, is_largest: bool, is_last: bool) -> str:
     """The module whose function `kernel` takes a frame, of rows of at least so many elements, `lanes`, and below 2^31.
 

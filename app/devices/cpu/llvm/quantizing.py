@@ -1,5 +1,7 @@
 """Elements quantized by their own range, in three stages: bounds of parts, what follows from them, and the elements."""
 
+from functools import lru_cache
+
 from app.devices.cpu.llvm.text import Text
 
 TOGETHER = 4
@@ -24,6 +26,7 @@ ELEMENTS = ("elements", "results", "numbers", "count")
 """The same of the third one: three addresses, and how many elements there are."""
 
 
+@lru_cache(2)
 def bounds(width: int) -> str:
     """The module of the first stage, whose function `kernel` takes a frame: bounds are NaN where any element is.
 
@@ -55,6 +58,7 @@ def bounds(width: int) -> str:
     return text.module()
 
 
+@lru_cache(4)
 def scales(width: int, least: int) -> str:
     """The module of the second stage, of a type whose numbers go up from `least` to 255 more."""
     text = Text(width)
@@ -86,6 +90,7 @@ def scales(width: int, least: int) -> str:
     return text.module()
 
 
+@lru_cache(4)
 def elements(width: int, least: int) -> str:
     """The module of the third stage.
 

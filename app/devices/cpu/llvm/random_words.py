@@ -1,6 +1,7 @@
 """Words of Philox 4x32-10, of several counters at once, and the state after them."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from app.devices.cpu.llvm.text import Text
 from app.operators.random_numbers.generators import MULTIPLIERS, ROUNDS, STATE, WEYL
@@ -18,6 +19,7 @@ COUNTERS, AT_ONCE = 8, 32
 _WORDS, _WIDE = f"<{COUNTERS} x i32>", f"<{COUNTERS} x i64>"
 
 
+@lru_cache(1)
 def words() -> str:
     """The module whose function `kernel` makes consecutive words."""
     text = Text(COUNTERS)
@@ -38,6 +40,7 @@ def words() -> str:
     return text.module()
 
 
+@lru_cache(1)
 def after() -> str:
     """The module whose function `kernel` makes a state."""
     text = Text(1)

@@ -6,6 +6,7 @@ Weights are read as they lie, a gate's row for each hidden element, in vectors a
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from app.devices.cpu.llvm import dots
@@ -79,6 +80,7 @@ def source(form: CodeForm, activations: Sequence[Element]) -> str:
     return text.module(*activations)
 
 
+@lru_cache(64)
 def beginning(width: int, batch: int, *, has_bias: bool, has_hidden: bool, has_cell: bool) -> str:
     """The module whose function `kernel` makes states and biases of what is given, and zeros of what is not."""
     text = Text(width)
@@ -101,6 +103,7 @@ def beginning(width: int, batch: int, *, has_bias: bool, has_hidden: bool, has_c
     return text.module()
 
 
+@lru_cache(16)
 def weighting(width: int, at_once: int) -> str:
     """The module whose function `kernel` weights inputs, so many at once, to which the last ones go back."""
     text = Text(width)
@@ -121,6 +124,7 @@ def weighting(width: int, at_once: int) -> str:
     return text.module()
 
 
+@lru_cache(64)
 def ending(width: int, batch: int, *, has_single: bool, has_cell: bool) -> str:
     """The module whose function `kernel` stores the last states."""
     text = Text(width)

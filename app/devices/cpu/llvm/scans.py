@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 
 from app.devices.cpu.llvm.halves import rounding
 from app.devices.cpu.llvm.text import Text
@@ -20,6 +21,7 @@ STRIP = 1 << 9
 """The same of sequences that lie side by side, of which what is accumulated stays in that cache."""
 
 
+@lru_cache(32)
 def source(type_: str, operation: str, *, by_rows: bool, is_exclusive: bool) -> str:
     """The module whose function `kernel` takes a frame. Elements are of LLVM's `type_`: floats are accumulated as
     doubles, "add" and "mul" are the operations. Sequences lie one behind the other, `by_rows`, or side by side. Where

@@ -1,10 +1,12 @@
 """Elements written to where indices lead along an axis, one after the other, so that the last one stays."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from app.devices.cpu.llvm.text import Text
 
 
+@lru_cache(32)
 def source(size: int, index: str, dimensions: int, *, is_signed: bool) -> str:
     """The module whose function `kernel` takes a frame, of 8 bytes each: the addresses of indices, of updates and of
     the output; for each dimension of the indices its size, its stride in elements, which updates have as well, and its
@@ -37,6 +39,7 @@ def source(size: int, index: str, dimensions: int, *, is_signed: bool) -> str:
     return text.module()
 
 
+@lru_cache(32)
 def tuples(size: int, index: str, length: int, *, is_signed: bool, is_one: bool) -> str:
     """The same of tuples of so many indices, a coordinate each, of which each leads to a part of the output: to one
     element of `size` bytes, if it `is_one`, else to some bytes.
@@ -83,6 +86,7 @@ def _copy(text: Text, to: str, start: str, count: str) -> None:
     text.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {start}, i64 {count}, i1 false)")
 
 
+@lru_cache(1)
 def zeros() -> str:
     """The module whose function `kernel` clears bytes: its frame has their address and how many they are."""
     text = Text(0)
@@ -92,6 +96,7 @@ def zeros() -> str:
     return text.module()
 
 
+@lru_cache(1)
 def copies() -> str:
     """The module whose function `kernel` copies bytes: its frame has the addresses of them and of their copies, and how
     many they are."""

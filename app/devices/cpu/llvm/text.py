@@ -55,6 +55,12 @@ class Text:
     def at(self, pointer: str, index: str, type_: str = "float") -> str:
         return self.let(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
 
+    def behind(self, pointer: str, *ways: tuple[str, str]) -> str:
+        """So many steps behind a pointer, each of so many bytes."""
+        for number, step in ways:
+            pointer = self.at(pointer, self.mul(number, step), "i8")
+        return pointer
+
     def add(self, a: str, b: str) -> str:
         return self.let(f"add i64 {a}, {b}")
 

@@ -2,10 +2,12 @@
 another: tiles of as many rows as a vector has elements are turned in registers."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from app.devices.cpu.llvm.text import Text
 
 
+@lru_cache(32)
 def source(size: int, width: int, outer: int) -> str:
     """The module whose function `kernel` takes a frame, of 8 bytes each: the addresses of the elements and of their
     copies; of each of the `outer` dimensions its size and strides in bytes, of the elements and of the copies; how

@@ -1,0 +1,56 @@
+"""Attributes that name dimensions of a tensor: an Axis, or a list of Axes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from app.contract.scalars import Uint
+from app.contract.tensors import MAX_RANK
+from app.contract.violations import Violation
+from app.operators.operator import Operator
+
+AxisList = Annotated[
+    list[Uint],
+    Field(
+        min_length=1,
+        max_length=MAX_RANK,
+        description="Dimensions to go along, each once; several are one joint group.",
+        examples=[[2, 3]],
+    ),
+]
+AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."
+
+
+def axis_violations(axis: int, tensor: str, rank: int) -> Iterator[Violation]:
+    """An Axis that `tensor`, which has `rank` dimensions, does not have."""
+    if axis >= rank:
+        yield Violation(
+            ("Axis",),
+            f"Axis is {axis} but {tensor} has {rank} dimensions; it may be 0 to {rank - 1}.",
+            axis,
+            f"0 to {rank - 1}",
+        )
+
+
+def axes_violations(axes: Sequence[int], tensor: str, rank: int) -> Iterator[Violation]:
+    """What is wrong with the attribute Axes of an operator whose `tensor` has `rank` dimensions."""
+    for place, axis in enumerate(axes):
+        if axis >= rank:
+            yield Violation(
+                ("Axes", place),
+                f"Axes[{place}] is {axis} but {tensor} has {rank} dimensions; it may be 0 to {rank - 1}.",
+                axis,
+                f"0 to {rank - 1}",
+            )
+        elif axis in axes[:place]:
+            yield Violation(
+                ("Axes", place), f"Axes[{place}] is {axis}, which is there already; give each once.", axis, None
+            )
+
+
+def all_but(operator: Operator, axis: int, rank: int) -> Iterator[Mapping[str, int]]:
+    """The `batch_axes` of an operator whose tensors, of `rank` dimensions, are read along `axis` alone."""
+    for other in range(rank):
+        if other != axis:
+            yield dict.fromkeys(operator.tensor_names(), other)
