@@ -18,6 +18,7 @@ import pytest
 
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import jobs, kernels, tables
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.jobs import WORTH_A_THREAD, Cut
 from app.devices.cpu.llvm.team import Team
@@ -456,9 +457,9 @@ def test_two_codes_are_compiled_when_both_are() -> None:
 
 def test_code_in_halves_is_the_same_without_wide_registers() -> None:
     compiler = Compiler()
-    plain = kernels.Code(compiler, "source")
+    plain = Code(compiler, "source")
     assert plain.in_halves() is plain
-    assert kernels.Code(compiler, f"some{WIDE} source").in_halves()._source == "some source"
+    assert Code(compiler, f"some{WIDE} source").in_halves()._source == "some source"
 
 
 def test_halves_of_registers_are_computed_by_some_processors() -> None:

@@ -10,7 +10,6 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +18,8 @@ from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.convolution_loops import ConvolutionLoop, ItemWork, Space, channelwise_loop
 from app.devices.cpu.llvm import interleaving
+from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import Code
 from app.devices.cpu.threads import parts
 from app.devices.cpu.transposed_calls import FILTERS, MOST_OF_A_CALL, MOST_OWN, Layer
 from app.memory.addresses import whole_lines
@@ -154,7 +153,7 @@ class PhaseCalls:
         self._starts = list(itertools.accumulate((channels * space.places for space in self._spaces[:-1]), initial=0))
         self._table = self._table_of()
         self._held = filters, self._zeros, self._table
-        self._interleave = Code(compiler, _source(self._layer.space.strides[2]))
+        self._interleave = Code(compiler, interleaving.source(self._layer.space.strides[2]))
         stages: list[Sequence[Call]] = []
         for item in range(items):
             stages.append([*self._made(item)])
@@ -207,8 +206,3 @@ class PhaseCalls:
             *_, last = self._spaces[number // along * along : number // along * along + along]
             made += [start, space.places, *space.positions[1:], last.positions[2]]
         return np.array(made, np.int64)
-
-
-@lru_cache(MOST_STRIDE)
-def _source(stride: int) -> str:
-    return interleaving.source(stride)

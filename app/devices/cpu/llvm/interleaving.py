@@ -1,5 +1,7 @@
 """Rows of phases, interleaved: what transposed convolutions with strides make phase by phase."""
 
+from functools import lru_cache
+
 from app.devices.cpu.llvm.text import Text
 
 AXES = ("z", "y", "x")
@@ -17,6 +19,7 @@ that share the output's row."""
 NUMBERS = 5
 
 
+@lru_cache(8)
 def source(stride: int) -> str:
     """The module whose function `kernel` takes a frame. `stride` is that along x, of which elements are stored side by
     side."""
