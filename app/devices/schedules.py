@@ -88,6 +88,8 @@ def initialize(
     take: Callable[[int], Buffer],
     prepare: Callable[[Dispatchable], Kernel],
     cancelled: Callable[[], bool],
+    *,
+    is_model: bool = False,
 ) -> InitializedGraph:
     """Do the schedule's `first` steps. `sources` has the constants and the inputs that are OWNED_BY_DML; `take` gives
     memory for what is computed.
@@ -102,7 +104,7 @@ def initialize(
         KernelPart(prepare(step.dispatchable), step).run({Room.KEPT: kept}, cancelled)
     read = {place.number for step in schedule.steps for place in step.reads if place.room is Room.KEPT}
     nothing = memoryview(b"")
-    return InitializedGraph(schedule, tuple(each if n in read else nothing for n, each in enumerate(kept)))
+    return InitializedGraph(schedule, tuple(each if n in read else nothing for n, each in enumerate(kept)), is_model)
 
 
 class OneByOne:

@@ -72,6 +72,8 @@ class GraphRequest(NamedTuple):
     level: FeatureLevel
     constants: Mapping[int, Buffer]
     inputs: Mapping[str, Buffer]
+    is_model: bool = False
+    """As a graph's."""
 
 
 class GraphCompiler:
@@ -113,7 +115,7 @@ class GraphCompiler:
             raise LimitExceeded("max_memory_bytes", "Bytes between nodes", scratch, self._max_memory_bytes, ("graph",))
         sources: dict[Source, Buffer] = {Constant(index): data for index, data in request.constants.items()}
         sources |= {GraphInput(name): data for name, data in owned.items()}
-        initialized = initialize(planned, sources, take, self._device.prepare, cancelled)
+        initialized = initialize(planned, sources, take, self._device.prepare, cancelled, is_model=request.is_model)
         operators = dict.fromkeys(node.compiled.operator.name() for node in graph.nodes.values())
         kernels = len(planned.steps)
         facts = GraphFacts(id_, request.level, len(request.desc.Nodes), kernels, tuple(operators))

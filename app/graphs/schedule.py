@@ -80,6 +80,9 @@ class InitializedGraph:
 
     schedule: Schedule
     kept: tuple[Buffer, ...]
+    is_model: bool = False
+    """Whether it is made for many dispatches, whose rows may come by themselves or with others: to the last bit, none
+    may be another one for that."""
 
     @property
     def name(self) -> str:

@@ -472,3 +472,23 @@ def test_rows_that_are_apart(made: ModelProto) -> None:
 @pytest.mark.parametrize("made", MIXED.values(), ids=MIXED)
 def test_rows_that_are_mixed(made: ModelProto) -> None:
     assert not are_apart(made)
+
+
+@pytest.mark.parametrize("node", ["Softmax (x)", "LogSoftmax (x)", "ReduceLogSum <axes = [1]> (x)"])
+def test_few_rows_are_those_of_many_to_the_last_bit(node: str) -> None:
+    """Loops and NumPy, which computes small operators, differ there."""
+    made = model(f"m (float[batch,9] x) => (float[batch,k] y) {{ y = {node} }}")
+    x = np.random.default_rng(1).uniform(0.1, 4, (300, 9)).astype(np.float32)
+    many = served(made, x)
+    for rows in (1, 2, 5):
+        assert many.startswith(served(made, x[:rows]))
+
+
+def served(made: ModelProto, x: Array) -> bytes:
+    with service().memory.open() as memory:
+        sized = LoadedModel("m", "1", made, signature(made), {}, memory).compile((x.shape,), service(), never)
+        try:
+            prepared = service().prepare_graph(sized.graph, "numpy")
+            return bytes(service().execute_here(prepared, {"x": memoryview(x.tobytes())}, memory).outputs["y"])
+        finally:
+            sized.close()

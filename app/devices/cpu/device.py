@@ -161,7 +161,8 @@ class NumpyDevice:
         return step_seconds(graph, self._kernel_of_step(graph), take, cancelled)
 
     def _kernel_of_step(self, graph: InitializedGraph) -> Prepare:
-        least = 1 if graph.kept else self._least  # with constants it is a model, made for many dispatches
+        # What has constants is made for many dispatches, too. Loops and NumPy differ in the last bits.
+        least = 1 if graph.kept or graph.is_model else self._least
         return lambda step, known: self._kernel(step, known, least)
 
     def _kernel(self, compiled: Dispatchable, known: Mapping[str, Buffer] | None, least: int | None = None) -> Kernel:

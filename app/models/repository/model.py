@@ -190,7 +190,9 @@ def compile_imported(
     imported: Imported, service: Service, memory: MemoryShare, cancelled: Callable[[], bool]
 ) -> CompiledGraph:
     """Raises NotSupported for what DirectML's operators refuse, LimitExceeded, MemoryExhausted, Cancelled."""
-    return blaming_nodes(imported, lambda: service.compile(request_of(imported), memory, cancelled))
+    return blaming_nodes(
+        imported, lambda: service.compile(request_of(imported)._replace(is_model=True), memory, cancelled)
+    )
 
 
 def request_of(imported: Imported) -> GraphRequest:
