@@ -13,7 +13,7 @@ from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.split_totals import FEW_ROWS, LEAST, MOST_OWN, NARROW, PART, WIDTH
+from app.devices.cpu.split_totals import LEAST, NARROW, PART, WIDTH
 from app.devices.device import Kernel
 from app.devices.schedules import initialize
 from app.formula.structures import Structures
@@ -59,7 +59,7 @@ SIZES: list[tuple[list[int], list[int], bool]] = [
     *(([NARROW * columns, columns], [0], columns <= WIDTH // 2) for columns in (WIDTH // 2, WIDTH // 2 + 1)),
     *(([rows, 100], [0], rows >= NARROW * 100) for rows in (NARROW * 100 - 1, NARROW * 100)),
     *(([count], [0], count >= 2 * PART) for count in (2 * PART - 1, 2 * PART, 2 * PART + 1, 5 * PART - 7)),
-    *(([rows, 2 * PART], [1], rows < FEW_ROWS) for rows in (FEW_ROWS - 1, FEW_ROWS)),
+    *(([rows, count], [1], count >= 2 * PART) for rows in (2, 33) for count in (2 * PART - 1, 2 * PART)),
     *(([3001, count], [1], False) for count in (6, simpler.SHORT - 1, simpler.SHORT, simpler.SHORT + 1)),
     *(([601, 5, columns], [1], False) for columns in (7, simpler.SHORT - 1, simpler.SHORT)),
 ]
@@ -86,12 +86,23 @@ def test_types(device: NumpyDevice, sizes: list[int], type_: str) -> None:
         np.testing.assert_array_equal(found, FUNCTIONS[function](wide, (axis,)).astype(type_))
 
 
-def test_totals_of_parts_have_bounded_memory(device: NumpyDevice) -> None:
-    for outer, in_parts in ((MOST_OWN >> 12, True), ((MOST_OWN >> 12) + 1, False)):
-        x: Array = np.ones((outer, LEAST // 8, 8), np.float16)
+@pytest.mark.parametrize("of_one", [[3 * PART + 5], [LEAST, 2], [5000, 24]])
+def test_a_row_is_the_same_alone_and_with_others(device: NumpyDevice, of_one: list[int]) -> None:
+    """Of terms so far apart that each order has another sum."""
+    x = (RNG.standard_normal([70, *of_one]) * 10.0 ** RNG.integers(-18, 18, [70, *of_one])).astype(np.float32)
+    _, together = reduced(device, x, [1], "SUM")
+    for count in (1, 16, 17):
+        _, found = reduced(device, np.ascontiguousarray(x[:count]), [1], "SUM")
+        np.testing.assert_array_equal(found, together[:count])
+
+
+def test_totals_of_parts_take_an_eighth_of_the_memory(device: NumpyDevice) -> None:
+    for sizes in ([300, LEAST // 8, 8], [5, LEAST, 2], [3, 5 * PART]):
+        x: Array = np.ones(sizes, np.float32)
         kernel, found = reduced(device, x, [1], "SUM")
-        assert isinstance(kernel, CallsKernel if in_parts else CoordinateKernel)
-        np.testing.assert_array_equal(found, LEAST // 8)
+        assert isinstance(kernel, CallsKernel)
+        assert kernel.own_bytes <= x.nbytes // 8 + 4096
+        np.testing.assert_array_equal(found, sizes[1])
 
 
 @pytest.mark.parametrize("type_", [np.float32, np.float16])

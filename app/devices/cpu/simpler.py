@@ -26,8 +26,10 @@ from app.programs.dispatchable import Dispatchable
 from app.programs.program import Program
 
 SHORT = 16
-"""Elements of a row to which a loop comes sooner along another dimension."""
+"""Elements of a row that is reduced to which a loop comes sooner along another dimension."""
 
+FEW_COLUMNS = 8
+"""The same of a row of totals, which vectors have some use of."""
 
 FEW_CHANNELS = 8
 """Of an image with regions; for fewer a loop over them is mostly its beginning."""
@@ -191,7 +193,8 @@ def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool], stored: Dat
     read what lies apart, unless that is FLOAT16, which is widened one by one there, or far apart."""
     *outer, last = order = list(range(len(sizes)))
     across = [axis for axis in outer if not are_reduced[axis]]
-    if not across or sizes[last] >= SHORT or sizes[across[-1]] <= sizes[last] or stored is DataType.FLOAT16:
+    short = SHORT if are_reduced[last] else FEW_COLUMNS
+    if not across or sizes[last] >= short or sizes[across[-1]] <= sizes[last] or stored is DataType.FLOAT16:
         return order
     if not are_reduced[last] and is_split(sizes[last - 1], sizes[last]):
         return order

@@ -1,7 +1,8 @@
-"""Reductions of few rows, or to few columns, in parts: several threads have some of the terms each, and of columns so
+"""Reductions of long rows, or to few columns, in parts: several threads have some of the terms each, and of columns so
 many neighbouring rows are taken for one that there is something for vectors.
 
-A part is totals of its own, of floats in float64, which what is left of the terms is joined to in the end.
+A part is totals of its own, of floats in float64, which what is left of the terms is joined to in the end. How a row is
+parted does not depend on how many there are: a model's rows are the same to the last bit, alone and with others.
 """
 
 import math
@@ -27,22 +28,19 @@ from app.programs.program import Map, Program
 WIDTH = 1 << 9
 """Elements of a row of a part's totals, about: a loop begins with each as late as it can."""
 
-NARROW = 1 << 5
+OWN = 1 << 4
+"""So many terms there are, at least, for each of these: in FLOAT32 they take an eighth of the memory."""
+
+NARROW = 1 << 4
 """Terms for each column that are worth the joining of what neighbouring rows have."""
 
-LEAST = WIDTH << 2
+LEAST = 1 << 10
 """Elements of such a total."""
-
-FEW_ROWS = 1 << 4
-"""Rows that are reduced, of which threads may find too few, or too uneven, for one each."""
 
 PART = 1 << 16
 """Elements of a part, at least, and about as many where parts are few enough."""
 
 MOST_PARTS = 1 << 6
-
-MOST_OWN = 16 << 20
-"""Bytes of the totals of all parts."""
 
 PARTIAL = "PartialTensor"
 TERMS, ROWS, LEFT, WIDE, MADE = (
@@ -73,8 +71,6 @@ def split_total_kernel(
         return None
     stored = programs.first.stored[PARTIAL]
     own_bytes = split.outer * split.parts * split.numbers[WIDE] * numpy_type(stored).itemsize
-    if own_bytes > MOST_OWN:
-        return None
     (given, x), result = next(iter(compiled.inputs.items())), compiled.outputs["OutputTensor"]
 
     def desc(like: DataType, *sizes: int) -> TensorDesc:
@@ -128,9 +124,9 @@ class _Split:
             return None
         (axis,) = operator.Axes
         outer, terms, columns = math.prod(x.Sizes[:axis]), x.Sizes[axis], math.prod(x.Sizes[axis + 1 :])
-        together = 1 if columns == 1 else WIDTH // columns
-        parts = min(terms * columns // PART, MOST_PARTS // outer) or 1
-        if not is_split(terms, columns) if columns > 1 else parts < 2 or outer >= FEW_ROWS:
+        together = 1 if columns == 1 else min(WIDTH, terms * columns // OWN) // columns
+        parts = min(terms * columns // PART, MOST_PARTS) or 1
+        if not is_split(terms, columns) if columns > 1 else parts < 2:
             return None
         return cls(outer, terms, columns, together, parts)
 
