@@ -21,14 +21,12 @@ MOST = 2048
 """Structures, and questions on the way to them, that are kept. The largest have some 10 KB of source."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Question:
     """`test` of what the `subjects` are for a request. Each question is a place in the tree, equal to itself alone."""
 
     test: Callable[..., Hashable]
     subjects: tuple[Evaluate, ...]
-    is_used: bool = False
-    """Whether it was met since it came to be, or was spared."""
 
     def answer(self, numbers: Numbers) -> Hashable:
         return self.test(*[subject(numbers) for subject in self.subjects])
@@ -52,15 +50,13 @@ class Questions:
         return answer
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Built:
     value: Any
-    is_used: bool = False
 
 
 class Structures:
-    """At most `most` structures and questions. The oldest are dropped, but for those used since they were spared last:
-    to put what is found in order would be to hash its key once more, which takes as long as to find it.
+    """At most `most` structures and questions, the least recently used of which are dropped.
 
     Safe to use from several threads. `hits` and `misses` count how often something was found, and built.
     """
@@ -98,25 +94,26 @@ class Structures:
         return None if known is None else known.value
 
     def _known(self, key: Hashable, numbers: Numbers) -> _Built | None:
-        entry = self._entries.get(key)
+        place, entry = key, self._entries.get(key)
         while entry is not None:
-            entry.is_used = True
+            self._entries.move_to_end(place)
             if isinstance(entry, _Built):
                 return entry
-            entry = self._entries.get((entry, entry.answer(numbers)))
+            place = (entry, entry.answer(numbers))
+            entry = self._entries.get(place)
         return None
 
     def _put(self, key: Hashable, questions: Questions, value: T) -> T:
         with self._lock:
             place: Hashable = key
             for question, answer in questions.asked:
-                place = (self._entries.setdefault(place, question), answer)
+                known = self._entries.setdefault(place, question)
+                self._entries.move_to_end(place)
+                place = (known, answer)
             entry = self._entries.setdefault(place, _Built(value))
+            self._entries.move_to_end(place)
             while len(self._entries) > self.most:
-                oldest, spared = self._entries.popitem(last=False)
-                if spared.is_used:
-                    spared.is_used = False
-                    self._entries[oldest] = spared
+                self._entries.popitem(last=False)
             assert isinstance(entry, _Built), "what is built depends on answers alone"
             kept: T = entry.value
             return kept

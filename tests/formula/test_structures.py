@@ -98,26 +98,6 @@ def test_the_least_recently_used_go() -> None:
     assert structures.size == 6
 
 
-def test_a_key_is_hashed_once_to_be_found() -> None:
-    """It is long, and tuples do not keep their hash."""
-
-    class Key:
-        hashed = 0
-
-        def __hash__(self) -> int:
-            Key.hashed += 1
-            return 1
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Key)
-
-    structures = Structures()
-    structures.find(Key(), {"A": 1.0}, counting([], "key"))
-    Key.hashed = 0
-    structures.find(Key(), {"A": 1.0}, counting([], "key"))
-    assert Key.hashed == 1
-
-
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 5)), max_size=60), st.integers(1, 9))
 def test_what_is_found_is_what_would_be_built(wanted: list[tuple[str, int]], most: int) -> None:
     """However little is kept."""
