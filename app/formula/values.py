@@ -205,13 +205,14 @@ def parts(value: Value) -> Iterator[Value]:
 
 
 def replaced(root: Value, known: Mapping[Value, Value]) -> Value:
-    """`root` with others in the place of what is `known`."""
+    """`root` with others in the place of what is `known`. What has nothing of that in it stays the same node."""
     made = dict(known)
     for node in parts(root):
         if node not in made:
             operands = node.operands()
             others = tuple(made[each] for each in operands)
-            made[node] = node.with_operands(others) if operands else node
+            is_same = all(a is b for a, b in zip(operands, others, strict=True))
+            made[node] = node if is_same else node.with_operands(others)
     return made[root]
 
 

@@ -22,28 +22,20 @@ AxisList = Annotated[
 AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."
 
 
-def axis_violations(axis: int, tensor: str, rank: int) -> Iterator[Violation]:
-    """An Axis that `tensor`, which has `rank` dimensions, does not have."""
+def axis_violations(axis: int, tensor: str, rank: int, place: int | None = None) -> Iterator[Violation]:
+    """An Axis, or that at a `place` of Axes, that `tensor`, which has `rank` dimensions, does not have."""
     if axis >= rank:
-        yield Violation(
-            ("Axis",),
-            f"Axis is {axis} but {tensor} has {rank} dimensions; it may be 0 to {rank - 1}.",
-            axis,
-            f"0 to {rank - 1}",
-        )
+        path, name = (("Axis",), "Axis") if place is None else (("Axes", place), f"Axes[{place}]")
+        allowed = f"0 to {rank - 1}"
+        message = f"{name} is {axis} but {tensor} has {rank} dimensions; it may be {allowed}."
+        yield Violation(path, message, axis, allowed)
 
 
 def axes_violations(axes: Sequence[int], tensor: str, rank: int) -> Iterator[Violation]:
     """What is wrong with the attribute Axes of an operator whose `tensor` has `rank` dimensions."""
     for place, axis in enumerate(axes):
-        if axis >= rank:
-            yield Violation(
-                ("Axes", place),
-                f"Axes[{place}] is {axis} but {tensor} has {rank} dimensions; it may be 0 to {rank - 1}.",
-                axis,
-                f"0 to {rank - 1}",
-            )
-        elif axis in axes[:place]:
+        yield from axis_violations(axis, tensor, rank, place)
+        if axis < rank and axis in axes[:place]:
             yield Violation(
                 ("Axes", place), f"Axes[{place}] is {axis}, which is there already; give each once.", axis, None
             )

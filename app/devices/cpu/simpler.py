@@ -11,7 +11,7 @@ from app.contract.tensors import MAX_RANK, TensorDesc, packed_strides
 from app.devices.cpu.arrays import LARGE_TOTAL
 from app.devices.cpu.split_totals import is_split
 from app.formula.coordinates import Coordinate
-from app.formula.structures import Structures
+from app.formula.structures import Questions, Structures
 from app.formula.values import Value, parts, replaced
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.element_wise.quantization import ElementWiseDequantizeLinear, ElementWiseQuantizeLinear
@@ -219,14 +219,14 @@ def with_channels_last(compiled: CompiledOperator, structures: Structures) -> Di
     )
     whole = compiled.program.maps[name]
 
-    def moved() -> Program:
+    def moved(_: Questions) -> Program:
         known: dict[Value, Value] = {
             each: Coordinate(each.type, order.index(each.axis))
             for each in parts(whole.expression)
             if isinstance(each, Coordinate)
         }
-        made = replace(whole, expression=replaced(whole.expression, known))
-        return Program(compiled.program.inputs, {name: made})
+        in_order = replace(whole, expression=replaced(whole.expression, known))
+        return Program(compiled.program.inputs, {name: in_order})
 
-    program = structures.find((whole, "channels last"), {}, lambda _: moved())
+    program = structures.find((whole, "channels last"), {}, moved)
     return Dispatchable(compiled.inputs, {name: desc}, program, compiled.numbers)

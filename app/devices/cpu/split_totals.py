@@ -6,7 +6,7 @@ parted does not depend on how many there are: a model's rows are the same to the
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.contract.constants import DataType
@@ -43,9 +43,8 @@ PART = 1 << 16
 MOST_PARTS = 1 << 6
 
 PARTIAL = "PartialTensor"
-TERMS, ROWS, LEFT, WIDE, MADE = (
-    *("(terms)", "(rows of a part)", "(terms that are left)", "(columns of a row)", "(rows of totals)"),
-)
+TERMS, ROWS, LEFT = "(terms)", "(rows of a part)", "(terms that are left)"
+WIDE, MADE = "(columns of a row)", "(rows of totals)"
 """Numbers of the formulas."""
 
 
@@ -126,7 +125,8 @@ class _Split:
         outer, terms, columns = math.prod(x.Sizes[:axis]), x.Sizes[axis], math.prod(x.Sizes[axis + 1 :])
         together = 1 if columns == 1 else min(WIDTH, terms * columns // OWN) // columns
         parts = min(terms * columns // PART, MOST_PARTS) or 1
-        if not is_split(terms, columns) if columns > 1 else parts < 2:
+        is_worth_it = is_split(terms, columns) if columns > 1 else parts > 1
+        if not is_worth_it:
             return None
         return cls(outer, terms, columns, together, parts)
 
@@ -160,10 +160,10 @@ def _programs(made: Map, program: Program, *, of_rows: bool) -> _Programs | None
     exact = accumulated_type(total)
     terms, rows, left, width, made_rows = (Parameter(INT64, each) for each in (TERMS, ROWS, LEFT, WIDE, MADE))
 
-    def term(place: Callable[[], tuple[Value, ...]]) -> Value:
+    def term(*place: Value) -> Value:
         """The total's argument, of the element at that place."""
         found: dict[Value, Value] = {
-            each: Element(each.type, each.name, each.stored, place())
+            each: Element(each.type, each.name, each.stored, place)
             for each in parts(total.argument)
             if isinstance(each, Element)
         }
@@ -173,11 +173,11 @@ def _programs(made: Map, program: Program, *, of_rows: bool) -> _Programs | None
     partial = DataType(exact.upper())
     outer, part, column = coordinates(3)
     row = rows * part + index
-    argument = term(lambda: (outer, row if of_rows else row * width + column))
+    argument = term(outer, row if of_rows else row * width + column)
     of_part = Map(Total(exact, total.name, total.indices, (rows,), argument), partial, by_coordinates=True)
     outer, column, _ = coordinates(3)
     of_element = Element(exact, PARTIAL, partial, (outer, index, column))
-    argument = where(index < made_rows, of_element, term(lambda: (outer, terms - left + index - made_rows, column)))
+    argument = where(index < made_rows, of_element, term(outer, terms - left + index - made_rows, column))
     whole = Total(total.type, total.name, total.indices, (made_rows + left,), argument)
     joined = Map(replaced(made.expression, {total: whole}), made.stored, by_coordinates=True)
     return _Programs(

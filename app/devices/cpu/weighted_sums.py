@@ -26,7 +26,7 @@ from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.formula.uniform import Numbers as Given
-from app.formula.values import FLOAT32, INT64, Constant, Input, Operation, Value, parts, widen
+from app.formula.values import FLOAT32, INT64, Constant, Input, Operation, Value, parts, replaced, widen
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator
 from app.operators.resampling.gradient import ResamplingGradient
@@ -108,12 +108,10 @@ class _Along:
 
 def _moved(root: Value, axis: int, known: Mapping[Value, Value]) -> Value:
     """A formula with other coordinates in the place of that along `axis`, the first, and of what is `known`."""
-    made = dict(known)
-    for node in parts(root):
-        operands = tuple(made[each] for each in node.operands())
-        moved = node.with_operands(operands) if operands else node
-        made.setdefault(node, Coordinate(INT64, 0) if isinstance(node, Coordinate) and node.axis == axis else moved)
-    return made[root]
+    along: dict[Value, Value] = {
+        each: Coordinate(INT64, 0) for each in parts(root) if isinstance(each, Coordinate) and each.axis == axis
+    }
+    return replaced(root, along | dict(known))
 
 
 def _along(ask: Ask, root: Value) -> dict[int, _Along]:

@@ -8,7 +8,7 @@ from app.devices.cpu.llvm.scopes import Key, Scope
 from app.devices.cpu.llvm.types import bytes_of, literal, llvm_type
 from app.formula.coordinates import Index, Total, accumulated_type
 from app.formula.expansions import Ask
-from app.formula.values import INT64, Operation, Value, integer_range, is_float, parts
+from app.formula.values import INT64, Operation, Value, integer_range, is_float, parts, replaced
 
 STRIP = 1 << 10
 """Elements of the output whose totals are accumulated at once."""
@@ -314,14 +314,5 @@ def _is_read(value: Value) -> bool:
 
 def _with_last(node: Total, index: Index) -> Total:
     """The same with another last index."""
-    made: dict[Value, Value] = {node.indices[-1]: index}
-
-    def moved(value: Value) -> Value:
-        if value not in made:
-            operands = value.operands()
-            others = tuple(map(moved, operands))
-            same = all(a is b for a, b in zip(operands, others, strict=True))
-            made[value] = value if same else value.with_operands(others)
-        return made[value]
-
-    return replace(node, indices=(*node.indices[:-1], index), argument=moved(node.argument))
+    *outer, last = node.indices
+    return replace(node, indices=(*outer, index), argument=replaced(node.argument, {last: index}))
