@@ -24,6 +24,9 @@ class Connection:
     def hold(self) -> None:
         self.asked.append("hold")
 
+    def receive(self) -> None:
+        """Nothing has come."""
+
     def expect(self) -> None:
         self.asked.append("expect")
 

@@ -1,6 +1,7 @@
 """Who has a connection's socket, the event loop or a thread, and that nobody reads what nobody wants."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -26,10 +27,11 @@ class Transport:
         self.is_aborted = False
         self.waiting = 0
         self.encrypts: Any = None
+        self.socket: Any = None
         self.written: list[bytes] = []
 
-    def get_extra_info(self, _: str) -> Any:
-        return self.encrypts
+    def get_extra_info(self, name: str) -> Any:
+        return {"sslcontext": self.encrypts, "socket": self.socket}[name]
 
     def is_closing(self) -> bool:
         return self.is_closed
@@ -79,20 +81,23 @@ class Body:
     """An exchange that wants its body in a buffer."""
 
     def __init__(self, size: int) -> None:
-        self.memory: Buffer | None = memoryview(bytearray(size))
+        self.whole = bytearray(size)
+        self.memory: Buffer | None = memoryview(self.whole)
         self.left = size
         self.is_lent = False
 
     def target(self) -> Buffer | None:
-        return None if self.memory is None else self.memory[len(self.memory) - self.left :]
+        return None if self.memory is None or not self.left else self.memory[len(self.memory) - self.left :]
 
     def filled(self, count: int) -> None:
         self.left -= count
 
 
 class Reading:
-    def __init__(self, size: int = SIZE, threads: Any = NO_THREADS) -> None:
+    def __init__(self, size: int = SIZE, threads: Any = NO_THREADS, lent: Any = None, encrypts: Any = None) -> None:
+        """On the socket `lent`."""
         self.transport, self.threads, self.ended = Transport(), threads, list[Any]()
+        self.transport.socket, self.transport.encrypts = lent, encrypts
         made: Any = (self.transport, None, threads, self.ended.append)
         self.reader = Reader(*made)
         self.body: Any = Body(size)
@@ -138,6 +143,61 @@ def test_what_nobody_waits_for_has_no_place(threads: Any) -> None:
     one = Reading(SIZE, threads)
     one.body.memory = None
     assert one.buffer() is None
+
+
+class TestWhatHasCome:
+    """It is taken without the event loop."""
+
+    @pytest.fixture
+    def pair(self) -> Iterator[tuple[socket.socket, socket.socket]]:
+        client, server = socket.socketpair()
+        with client, server:
+            server.setblocking(False)
+            yield client, server
+
+    def test_as_much_as_there_is(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        (client, server), data = pair, bytes(range(200))
+        one = Reading(len(data), lent=server)
+        for sent, left in ((b"", 200), (data[:150], 50), (b"", 50), (data[150:] + b"next", 0)):
+            client.sendall(sent)
+            one.reader.receive(one.body)
+            assert one.body.left == left
+        assert (one.body.whole, one.ended) == (data, [one.body])
+        one.reader.receive(one.body)
+        assert server.recv(10) == b"next", "what follows is no part of it"
+
+    def test_nothing_while_others_read_or_may_read(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        client, server = pair
+        held, stopped, lent = (Reading(SIZE, threads, server) for threads in (NO_THREADS, NO_THREADS, Threads()))
+        held.reader.hold()
+        stopped.reader.stop()  # the descriptor may be another connection's
+        lent.buffer()
+        lent.lend()
+        encrypted = Reading(SIZE, lent=server, encrypts=object())
+        for one in (held, stopped, lent, encrypted, Reading(SIZE)):
+            left = one.body.left
+            client.sendall(b"x")
+            one.reader.receive(one.body)
+            assert one.body.left == left
+            assert server.recv(10) == b"x"
+
+    def test_a_quick_client_has_a_thread(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        client, server = pair
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * PROBE)
+        client.sendall(bytes(PROBE + 1))
+        one = Reading(SIZE, Threads(), server)
+        one.reader.receive(one.body)
+        assert (one.body.left, one.body.is_lent) == (SIZE - PROBE, True)
+        assert len(server.recv(10)) == 1, "the rest is the thread's"
+
+    def test_who_is_gone_is_the_transport_s_to_notice(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        client, server = pair
+        one = Reading(SIZE, lent=server)
+        server.send(b"unread")
+        client.close()
+        for _ in range(2):  # it is broken, then at its end
+            one.reader.receive(one.body)
+            assert (one.body.left, one.ended) == (SIZE, [])
 
 
 @pytest.mark.parametrize(("size", "is_large"), [(LENT - 1, False), (LENT, True)])

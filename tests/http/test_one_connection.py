@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -127,7 +128,9 @@ class One:
         encrypts: bool = False,
         transfers: Any = NO_THREADS,
         client: Any = LOCAL,
+        descriptor: int = -1,
     ) -> None:
+        """`descriptor` is that of a socket in which the rest of a large body may be."""
         self.clock = Clock()
         self.state = ServerState()
         self.state.default_headers = [(b"server", b"test")]
@@ -141,6 +144,7 @@ class One:
             family=socket.AF_INET,
             setsockopt=lambda *given: self.options.append(given),
             getsockopt=lambda *_: b"\1",  # the client is there
+            fileno=lambda: descriptor,
         )
         self.transport = Transport(encrypts, peername=client, sockname=("127.0.0.1", 80), socket=lent)
         self.limits = limits or Limits()
@@ -621,6 +625,30 @@ class TestReading:
             one.receive(bytes(LARGE + 10))
             await one.turn()
             assert len(one.connection.get_buffer(-1)) == HEADER, "the next one is probably large as well"
+
+        run(main)
+
+    def test_a_large_body_that_is_there_is_answered_in_the_turn_of_its_header(self) -> None:
+        async def main() -> None:
+            client, server = socket.socketpair()
+            with client, server:
+                server.setblocking(False)
+                one = One(descriptor=server.fileno())
+                for size, path in ((LARGE + 1, "/one/fill"), (LARGE + 7, "/two/fill")):
+                    data = random.randbytes(size)
+                    client.sendall(data[100:])
+                    one.receive(post(path, size) + data[:100])
+                    assert one.received == data
+                    assert one.state.tasks == set()
+                    assert bodies(one.transport.take()) == [path]
+                    one.received = b""
+                client.sendall(bytes(9))
+                one.receive(post("/three/fill", LARGE + 10) + bytes(LARGE))
+                assert len(one.state.tasks) == 1, "for what has not come it waits"
+                one.receive(bytes(1))
+                assert bodies(await one.turn()) == ["/three/fill"]
+                one.receive(get("/b"))
+                assert bodies(await one.turn()) == ["/b"]
 
         run(main)
 

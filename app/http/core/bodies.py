@@ -14,7 +14,7 @@ from app.codecs.structure import Unreadable
 from app.engine.service import Abandoned, Service
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import CODECS, TooHeavy, read_document
-from app.http.core.exchange import Disconnected, Incoming, RawHeaders, Request, in_task
+from app.http.core.exchange import Disconnected, Incoming, RawHeaders, Request, in_task, resumed
 from app.http.core.media_types import MSGPACK, media_type, preferred, unsupported
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer, beginning
@@ -90,10 +90,8 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     _limit(announced, most)
     memory.check(announced)
     begun = time_ns()
-    await in_task()
     try:
-        async with asyncio.timeout(settings.body_seconds):
-            body = await _Reading(request.body, most, memory, align).whole()
+        body = await _within(settings.body_seconds, _Reading(request.body, most, memory, align).whole())
     except TimeoutError:
         raise HTTPException(
             408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
@@ -105,6 +103,21 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     if not body:
         raise _empty()
     return body
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """What comes of `work`, which may take so many seconds from when it first waits: most need not. Raises
+    TimeoutError."""
+    try:
+        waits_for = work.send(None)
+    except StopIteration as done:
+        made: T = done.value
+        return made
+    await in_task()
+    rest = resumed(work, waits_for)
+    del waits_for  # it will have what is raised, which has this frame, and so the body's memory
+    async with asyncio.timeout(seconds):
+        return await rest
 
 
 def body_at_hand(request: Request, settings: Settings, memory: MemoryShare) -> Body | None:

@@ -8,7 +8,7 @@ in the turn of the event loop in which they came. One that has to wait goes on i
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from app.codecs.codec import Body, Encoded, Piece
 from app.http.core.headers import Headers, fields
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response  # the command writes answers without a server
 
     from app.engine.prepared import Outcome, Prepared
+
+T = TypeVar("T")
 
 Address: TypeAlias = tuple[str, int]
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
@@ -169,8 +171,8 @@ def in_task() -> Generator[object, None, None]:
 
 
 @types.coroutine
-def resumed(work: Coroutine[Any, Any, Reply], waits_for: object) -> Generator[object, Any, Reply]:
-    """What comes of `work`, a handler's, which was begun without a task and `waits_for` something: for a task."""
+def resumed(work: Coroutine[Any, Any, T], waits_for: object) -> Generator[object, Any, T]:
+    """What comes of `work`, which was begun without a task and `waits_for` something: for a task."""
     waits_for = None if waits_for is _TASK else waits_for
     while True:
         sent, thrown = None, None
@@ -185,8 +187,8 @@ def resumed(work: Coroutine[Any, Any, Reply], waits_for: object) -> Generator[ob
         try:
             waits_for = work.send(sent) if thrown is None else work.throw(thrown)
         except StopIteration as done:
-            reply: Reply = done.value
-            return reply
+            made: T = done.value
+            return made
         finally:
             # This frame is in its traceback, and so are those that hold the request's memory: none of them would be
             # gone before the garbage collector comes.

@@ -353,6 +353,10 @@ class Connection(asyncio.BufferedProtocol):
     def hold(self) -> None:
         self._reader.hold()
 
+    def receive(self) -> None:
+        if self._newest is not None:
+            self._reader.receive(self._newest)
+
     def expect(self) -> None:
         if not self.transport.is_closing():
             self.transport.write(CONTINUE)

@@ -25,6 +25,9 @@ class Connection(Protocol):
     def hold(self) -> None:
         """Nobody does."""
 
+    def receive(self) -> None:
+        """Take what has come already of a body that goes straight into buffers."""
+
     def expect(self) -> None:
         """Tell the client to send the body that it asked about."""
 
@@ -225,8 +228,11 @@ class Exchange:
         self._invite()
         self.is_direct = True
         self._target, self._target_bytes = buffer, 0
-        self._full = self._connection.loop.create_future()
         self._connection.want()
+        self._connection.receive()
+        if self._target is None:
+            return
+        self._full = self._connection.loop.create_future()
         try:
             await self._full
         finally:

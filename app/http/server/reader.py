@@ -1,6 +1,7 @@
 """When a connection reads, and who does."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from app.http.server.exchange import Exchange
@@ -8,11 +9,14 @@ from app.http.server.moving import PROBE
 from app.http.server.transfers import LENT, Receiving, Transfers
 from app.memory.buffers import Buffer
 
+_NONE = -1
+"""The descriptor of a connection that only its transport reads from, or nobody any more."""
+
 
 class Reader:
     """Reads nothing while nobody wants it. Of a large body whose client is quick it has a thread receive the rest."""
 
-    __slots__ = ("_ended", "_is_entered", "_lent", "_loop", "_transfers", "_transport", "is_held")
+    __slots__ = ("_descriptor", "_ended", "_is_entered", "_lent", "_loop", "_transfers", "_transport", "is_held")
 
     def __init__(
         self,
@@ -26,6 +30,9 @@ class Reader:
         self._loop = loop
         self._transfers = transfers
         self._ended = ended
+        encrypts = transport.get_extra_info("sslcontext") is not None
+        connected = None if encrypts else transport.get_extra_info("socket")
+        self._descriptor = _NONE if connected is None else connected.fileno()
         self.is_held = False
         """Whether nobody wants more to be read."""
         self._is_entered = False  # with `transfers`
@@ -57,6 +64,7 @@ class Reader:
         if self._lent is not None:
             self._lent.is_over = True
         self._leave()
+        self._descriptor = _NONE  # it may soon be another connection's
         del self._ended
 
     def buffer(self, exchange: Exchange) -> Buffer | None:
@@ -68,6 +76,19 @@ class Reader:
             self._is_entered = True
             self._transfers.enter()
         return target[:PROBE] if self._transfers.worth(len(target)) else target
+
+    def receive(self, exchange: Exchange) -> None:
+        """Take what has come of its body already: to be told so by the event loop takes longer than to read it. What
+        becomes of a connection that is broken, or has no more, its transport finds out."""
+        while self._descriptor != _NONE and not self.is_paused and (target := self.buffer(exchange)) is not None:
+            try:
+                count = os.readv(self._descriptor, (target,))
+            except OSError:
+                return
+            if count:
+                self.filled(exchange, count)
+            if count < len(target):
+                return
 
     def filled(self, exchange: Exchange, count: int) -> None:
         """So many bytes have come there, or of what nobody waits for."""

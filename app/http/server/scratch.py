@@ -8,7 +8,7 @@ from app.memory.buffers import STAGGER, Buffer
 HEADER = 1 << 14
 """Bytes to read at first where the next request is probably a large one: its body then goes to where it belongs."""
 
-LARGE = 3 << 17
+LARGE = 3 << 16
 """Bodies of more bytes go to where they belong as the system hands them over. The others fit into one read, with a
 header."""
 
