@@ -14,6 +14,7 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
+from app.devices.cuda.small import SmallKernel
 from app.devices.device import Device, DeviceFailed, DeviceInfo, ExecutionRecord, Kernel
 from app.devices.estimates import Pace, Work, gelu, hard_sigmoid, measure, sample, square_product
 from app.formula.structures import Structures
@@ -208,10 +209,12 @@ class FallbackKernel:
         self, gpu: CudaDevice, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         kernel = self._kernel(gpu)
-        # In place, a GPU that fails halfway would leave half of the input: it works on a copy, which then replaces it.
-        # What may be shared begins at the same place.
-        places = {address_of(each) for each in inputs}
-        targets = [memoryview(bytearray(output)) if address_of(output) in places else output for output in outputs]
+        targets = outputs
+        if not isinstance(kernel, SmallKernel):  # which writes outputs when all is computed
+            # In place, a GPU that fails halfway would leave half of the input: it works on a copy, which then replaces
+            # it. What may be shared begins at the same place.
+            places = {address_of(each) for each in inputs}
+            targets = [memoryview(bytearray(each)) if address_of(each) in places else each for each in outputs]
         try:
             ran = kernel.dispatch(inputs, targets, cancelled)
         except DeviceFailed as failure:

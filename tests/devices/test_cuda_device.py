@@ -394,10 +394,11 @@ def test_ten_thousand_mixed_dispatches(gpu: CudaDevice, numpy_device: NumpyDevic
     assert gpu.slots.pinned_bytes >= pinned
 
 
+@pytest.mark.parametrize(("elements", "fails_at"), [(1 << 21, 2), (1 << 12, 0), (1 << 16, 0)])
 def test_a_failed_dispatch_in_place_leaves_the_input_to_numpy(
-    gpu: CudaDevice, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+    gpu: CudaDevice, numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch, elements: int, fails_at: int
 ) -> None:
-    x = np.random.default_rng(7).standard_normal(1 << 21, np.float32)
+    x = np.random.default_rng(7).standard_normal(elements, np.float32)
     expected = np.where(x >= 0, x, np.expm1(np.minimum(x, 0)))
     kernel = FallbackDevice([gpu], numpy_device).prepare(
         compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [x.size]}))
@@ -406,9 +407,9 @@ def test_a_failed_dispatch_in_place_leaves_the_input_to_numpy(
     launch = gpu.launch
 
     def failing(*arguments: Any) -> None:
-        if next(launches) == 2:
-            raise DeviceFailed("error", "as the test wants it")
         launch(*arguments)
+        if next(launches) == fails_at:
+            raise DeviceFailed("error", "as the test wants it")
 
     monkeypatch.setattr(gpu, "launch", failing)
     buffer = x.view(np.uint8).data
