@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cuda import kernels
 from app.devices.cuda.kernels import BROUGHT_BYTES, CudaKernel
 from app.devices.cuda.small import SMALL_BYTES
 from app.memory.arrays import Array
@@ -66,8 +67,8 @@ def test_elements_one_by_one(tmp_path: Path, numpy_device: NumpyDevice) -> None:
     assert differing(device, numpy_device, [*cases()]) == []
     of_vectors = [source for source in device.kernels_built.sources if "struct __align__" in source]
     assert len(of_vectors) >= 4
-    kernels = [source[source.index("__global__") :] for source in of_vectors]
-    alone = [line for kernel in kernels for line in kernel.splitlines() if re.search(r"\bin0\[|\bout\[", line)]
+    built = [source[source.index("__global__") :] for source in of_vectors]
+    alone = [line for kernel in built for line in kernel.splitlines() if re.search(r"\bin0\[|\bout\[", line)]
     assert alone
     assert all("else" in line or "*in" in line for line in alone), "a bus brings one element as slowly as many"
 
@@ -129,3 +130,35 @@ def test_few_blocks_share_the_way_to_the_host(is_long: bool, tmp_path: Path, mon
     device.log.clear()
     kernel.dispatch([x.view(np.uint8).data], [np.empty(x.nbytes, np.uint8).data], lambda: False)
     assert {each for each in device.log if "kernel" in each} == {"kernel" if is_long else "kernel of few blocks"}
+
+
+@needs_compiler
+def test_it_runs_inline_while_it_is_quick_and_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CudaDeviceOnCpu(BuiltKernels(tmp_path))
+    x = np.ones(SMALL_BYTES // 4, np.float32)
+    operator = compiled({"Type": "ELEMENT_WISE_ABS", "InputTensor": desc_of(x), "OutputTensor": desc_of(x)})
+    kernel = device.prepare(operator)
+    assert isinstance(kernel, CudaKernel)
+    waited_for: list[int] = []
+    launch = device.launch
+
+    def noting(*arguments: Any) -> None:
+        waited_for.append(device.long_dispatches)
+        launch(*arguments)
+
+    monkeypatch.setattr(device, "launch", noting)
+
+    def dispatch(brief: float) -> None:
+        monkeypatch.setattr(kernels, "BRIEF_SECONDS", brief)
+        kernel.dispatch([x.view(np.uint8).data], [np.empty(x.nbytes, np.uint8).data], lambda: False)
+
+    assert not kernel.runs_inline, "it may have to be compiled"
+    dispatch(60.0)
+    assert kernel.runs_inline
+    dispatch(60.0)
+    assert [*dict.fromkeys(waited_for)] == [1, 0], "by others, the first one only"
+    device.long_dispatches = 1
+    assert not kernel.runs_inline
+    device.long_dispatches = 0
+    dispatch(0.0)
+    assert not kernel.runs_inline

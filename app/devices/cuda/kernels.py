@@ -4,6 +4,8 @@ import ctypes
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,10 @@ from app.stages import staged
 
 BROUGHT_BYTES = 32
 """Of the host's memory that a GPU reads, what comes at a time."""
+
+BRIEF_SECONDS = 0.0005
+"""What a thread that has other things to do may wait for: to hand a dispatch to another one, and its end back, takes
+half of that where processors sleep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +117,10 @@ class CudaKernel:
     Implements `Kernel` for an output that `is_chunked`.
     """
 
-    runs_inline = False
-
     def __init__(self, compiled: Dispatchable, output: str, device: Context) -> None:
         self._device = device
+        self._took = inf
+        """Seconds, the last dispatch."""
         self._map, made = compiled.program.maps[output], compiled.outputs[output]
         self._inputs = list(compiled.program.inputs.items())
         self._numbers = compiled.numbers
@@ -132,6 +138,15 @@ class CudaKernel:
             self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
             alike = len(self._sizes) == 1 and Access.ANY not in self._steps and self._steps[-1] is Access.UNIT
             self.is_chunked = self._rows is None and alike
+
+    @property
+    def runs_inline(self) -> bool:
+        """While nothing runs on the GPU that it would wait for, if the last dispatch did not take long."""
+        return self._is_brief and not self._device.long_dispatches
+
+    @property
+    def _is_brief(self) -> bool:
+        return self._took < BRIEF_SECONDS
 
     @property
     def suits_host(self) -> bool:
@@ -266,9 +281,11 @@ class CudaKernel:
             for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
         ]
         are_one = [step is Access.NONE for step in self._steps]
-        with self._device.at_work(sum(self._reach)):
+        with self._device.at_work(sum(self._reach), is_brief=self._is_brief):
+            started = perf_counter()
             chunks = Chunks(self._device, tensors, self._bytes, are_one, self._count)
             staged("kernel", chunks.dispatch, self._launch_of, cancelled)  # while others are on their way
+            self._took = perf_counter() - started
         return self._device.ran
 
     def _launch_of(self, slot: Slot) -> Launch:
