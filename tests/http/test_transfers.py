@@ -21,7 +21,7 @@ from app.http.core.exchange import Disconnected, Reply, Request
 from app.http.server import machine, reader, transfers
 from app.http.server.connection import Connection
 from app.http.server.exchange import HELD, Exchange
-from app.http.server.limit import Limits
+from app.http.server.limit import ConnectionLimit
 from app.http.server.machine import suited
 from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
 from app.http.server.scratch import LARGE, Scratch
@@ -399,7 +399,11 @@ def test_a_connection_lends_its_socket_and_has_it_back(
 
     async def serve() -> bytes:
         loop = asyncio.get_running_loop()
-        make = lambda: Connection(echoing(parted), Limits(), ServerState(), 30, loop, Turn(), Scratch(), threads)  # noqa: E731
+
+        def make() -> Connection:
+            settings, limit = Settings(), ConnectionLimit()
+            return Connection(echoing(parted), settings, limit, ServerState(), loop, Turn(), Scratch(), threads)
+
         async with await loop.create_server(make, "127.0.0.1", 0) as server:
             answer = await asyncio.to_thread(ask, server.sockets[0].getsockname()[1])
             end = loop.time() + 10

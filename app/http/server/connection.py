@@ -30,7 +30,7 @@ from app.http.core.exchange import JOINED, Address, Disconnected, Handler, RawHe
 from app.http.core.headers import Headers
 from app.http.server.exchange import Exchange
 from app.http.server.framing import Framing, header_bytes
-from app.http.server.limit import RESERVE_SECONDS, Limits
+from app.http.server.limit import RESERVE_SECONDS, ConnectionLimit
 from app.http.server.reader import Reader
 from app.http.server.replies import CLOSE, CONTINUE, failure, head_of
 from app.http.server.scratch import HEADER, LARGE, READ, Scratch
@@ -39,6 +39,7 @@ from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.turn import Turn
 from app.http.server.watches import Deadline, HangUpWatch
 from app.memory.buffers import Buffer
+from app.settings import Settings
 
 log = logging.getLogger("app.http")
 
@@ -86,8 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_ready",
         "_is_refused",
         "_is_served",
-        "_keep_alive_seconds",
-        "_limits",
+        "_limit",
         "_newest",
         "_queue",
         "_reader",
@@ -97,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sender",
         "_sent",
         "_server",
+        "_settings",
         "_state",
         "_transfers",
         "_turn",
@@ -111,9 +112,9 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         handler: Handler,
-        limits: Limits,
+        settings: Settings,
+        limit: ConnectionLimit,
         state: ServerState,
-        keep_alive_seconds: float,
         loop: asyncio.AbstractEventLoop,
         turn: Turn,
         scratch: Scratch,
@@ -122,12 +123,12 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = loop
         self._transfers = transfers
         self._handler = handler
-        self._limits = limits
+        self._settings = settings
+        self._limit = limit
         self._state = state
-        self._keep_alive_seconds = keep_alive_seconds
         self._scratch = scratch
         self._turn = turn
-        self._framing = Framing(self, limits.max_header_bytes, limits.max_header_fields)
+        self._framing = Framing(self, settings.max_header_bytes)
         self._client: Address | None = None
         self._server: Address | None = None
         self._scheme = "http"
@@ -160,11 +161,11 @@ class Connection(asyncio.BufferedProtocol):
         if transport.get_extra_info("sslcontext") is not None:
             self._scheme = "https"
             self._transfers = NO_THREADS  # what the socket carries is the transport's to encrypt
-        seconds, transfers = self._limits.send_seconds, self._transfers
+        seconds, transfers = self._settings.send_seconds, self._transfers
         self._reader = Reader(transport, self.loop, transfers, self._received_directly)
         self._sender = Sender(transport, self.loop, seconds, transfers, self._handed_over)
         self._state.connections.add(self)  # type: ignore[arg-type]  # of which uvicorn wants `shutdown` only
-        self._is_served = self._limits.connections.enter(self)
+        self._is_served = self._limit.enter(self)
         self._client = _address(transport.get_extra_info("peername"))
         self._server = _address(transport.get_extra_info("sockname"))
         if self._client and self._client[0] in _LOOPBACK:
@@ -173,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
-        self._limits.connections.leave(self)
+        self._limit.leave(self)
         for deadline in (self._header_deadline, self._idle_deadline, self._end_deadline):
             deadline.stop()
         self._hang_up_watch.stop()
@@ -484,14 +485,14 @@ class Connection(asyncio.BufferedProtocol):
             self.shutdown()
         else:
             self._rests_since = self.loop.time()
-            self._idle_deadline.start(self._keep_alive_seconds, self._look_whether_idle)
+            self._idle_deadline.start(self._settings.keep_alive_seconds, self._look_whether_idle)
             if self._newest is not None and not self._newest.is_whole:
                 self._expect_header()  # for the rest of a body that nobody waited for, too
 
     def _look_whether_idle(self) -> None:
         """One timer for many requests: to set one for each takes longer than to look at the clock."""
         if self._is_idle():
-            left = self._rests_since + self._keep_alive_seconds - self.loop.time()
+            left = self._rests_since + self._settings.keep_alive_seconds - self.loop.time()
             if left <= 0:
                 self._close()
             else:
@@ -531,7 +532,7 @@ class Connection(asyncio.BufferedProtocol):
     # The deadline of a header
 
     def _expect_header(self) -> None:
-        seconds = self._limits.header_seconds
+        seconds = self._settings.header_seconds
         seconds = seconds if self._is_served else min(seconds, RESERVE_SECONDS)
         self._header_deadline.start(seconds, self._on_header_deadline)
 
@@ -539,7 +540,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._reader.is_paused or not self._sender.is_free():
             self._expect_header()  # until earlier requests are answered we do not read; the client may be done
         elif self._framing.in_header:
-            seconds = self._limits.header_seconds
+            seconds = self._settings.header_seconds
             detail = f"The request's header was not complete after {seconds:g} seconds; send the whole request again."
             self._refuse(408, detail)
             self._be_ready(at_once=True)
@@ -599,7 +600,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
 
 
-def connections(handler: Handler, limits: Limits, transfers: Transfers = NO_THREADS) -> Any:
+def connections(handler: Handler, settings: Settings, limit: ConnectionLimit, transfers: Transfers = NO_THREADS) -> Any:
     """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`."""
 
     turn, scratch = Turn(), Scratch()
@@ -611,7 +612,7 @@ def connections(handler: Handler, limits: Limits, transfers: Transfers = NO_THRE
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Connection:
         loop = _loop or asyncio.get_running_loop()
-        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, turn, scratch, transfers)
+        return Connection(handler, settings, limit, server_state, loop, turn, scratch, transfers)
 
     return connect
 
