@@ -128,7 +128,7 @@ async def ask(endpoint: InferEndpoint) -> bytes:
     async def receive() -> dict[str, object]:
         return messages.pop() if messages else await asyncio.Future()  # the client stays
 
-    reply = await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive)), {"name": "affine"})
+    reply = await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive), {}), {"name": "affine"})
     answer = b"".join(reply.pieces)
     reply.sent()
     return answer
@@ -323,7 +323,7 @@ def test_what_a_model_will_be_counted_in_is_there_before(tmp_path: Path, batches
         return came.pop() if came else await asyncio.Future()
 
     async def ask() -> None:
-        request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive))
+        request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive), {})
         request.stages = Stages()
         reply = await endpoint(request, {"name": "affine"})
         reply.sent()
