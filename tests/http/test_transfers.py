@@ -252,18 +252,21 @@ def test_split(size: int) -> None:
 
 def test_a_large_body_by_itself_is_the_event_loops(moving: Moving) -> None:
     threads = Transfers(1, moving)
-    threads.enter()
+    one, other = object(), object()
+    threads.enter(one)
+    threads.enter(one)
     assert not threads.worth(ALONE - 1)
     assert threads.worth(ALONE)
-    threads.enter()
+    threads.enter(other)
     assert threads.worth(LENT)
     assert not threads.worth(LENT - 1)
     threads.idle = 0
     assert not threads.worth(ALONE)
     threads.idle = 1
-    threads.leave()
+    for _ in range(2):
+        threads.leave(one)
     assert not threads.worth(LENT)
-    threads.enter()
+    threads.enter(one)
     assert threads.worth(LENT)
 
 

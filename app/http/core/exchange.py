@@ -57,7 +57,7 @@ class Incoming(Protocol):
         """Returns when the client has gone. For a request whose body was read."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Request:
     """A request whose header has come."""
 

@@ -18,6 +18,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -70,88 +71,58 @@ PIPELINED = 16
 it has read: a read can bring 20,000, each of which takes memory."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Connection(asyncio.BufferedProtocol):
     """One connection, which answers with `handler`. Its events come from the event loop's thread."""
 
-    __slots__ = (
-        "_client",
-        "_end_deadline",
-        "_framing",
-        "_further",
-        "_handler",
-        "_hang_up_watch",
-        "_header_deadline",
-        "_idle_deadline",
-        "_is_ending",
-        "_is_half_closed",
-        "_is_ready",
-        "_is_refused",
-        "_is_served",
-        "_limit",
-        "_newest",
-        "_queue",
-        "_reader",
-        "_rests_since",
-        "_scheme",
-        "_scratch",
-        "_sender",
-        "_sent",
-        "_server",
-        "_settings",
-        "_state",
-        "_transfers",
-        "_turn",
-        "_waiting",
-        "_work",
-        "loop",
-        "transport",
-    )
+    _handler: Handler
+    _settings: Settings
+    _limit: ConnectionLimit
+    _state: ServerState
+    loop: asyncio.AbstractEventLoop
+    _turn: Turn
+    _scratch: Scratch
+    _transfers: Transfers = NO_THREADS
+    transport: asyncio.Transport = field(init=False)
+    _framing: Framing = field(init=False)
+    _client: Address | None = None
+    _server: Address | None = None
+    _scheme: str = "http"
+    _queue: deque[Exchange] = field(default_factory=deque)
+    """Those that are not answered yet; the first one is in its handler's hands."""
+    _further: Buffer | None = None
+    """What was read and waits until some are answered. There is none when fewer than PIPELINED - 1 are left."""
+    _newest: Exchange | None = None
+    """Whose body is being received, or was the last to be."""
+    _is_ready: bool = False
+    """For the next one to be begun at the end of this turn of the event loop."""
+    _work: Coroutine[Any, Any, Reply] | None = None
+    """The first one's, as long as it need not wait."""
+    _waiting: bytes = b""
+    """An answer, for others to be sent with."""
+    _sent: list[Callable[[], None]] = field(default_factory=list)
+    """What to call when all that was handed over is sent."""
+    _is_served: bool = field(init=False)
+    """With more than health and metrics."""
+    _is_refused: bool = False
+    """What comes now is dropped."""
+    _is_ending: bool = False
+    """When the answer that is being sent is complete."""
+    _is_half_closed: bool = False
+    """By the client, which still waits for answers."""
+    _header_deadline: Deadline = field(init=False)
+    _idle_deadline: Deadline = field(init=False)
+    _rests_since: float = field(init=False)
+    """On the loop's clock."""
+    _end_deadline: Deadline = field(init=False)
+    """When the server ends."""
+    _hang_up_watch: HangUpWatch = field(init=False)
+    _reader: Reader = field(init=False)
+    _sender: Sender = field(init=False)
 
-    transport: asyncio.Transport
-
-    def __init__(
-        self,
-        handler: Handler,
-        settings: Settings,
-        limit: ConnectionLimit,
-        state: ServerState,
-        loop: asyncio.AbstractEventLoop,
-        turn: Turn,
-        scratch: Scratch,
-        transfers: Transfers = NO_THREADS,
-    ) -> None:
-        self.loop = loop
-        self._transfers = transfers
-        self._handler = handler
-        self._settings = settings
-        self._limit = limit
-        self._state = state
-        self._scratch = scratch
-        self._turn = turn
-        self._framing = Framing(self, settings.max_header_bytes)
-        self._client: Address | None = None
-        self._server: Address | None = None
-        self._scheme = "http"
-        self._queue: deque[Exchange] = deque()
-        """Those that are not answered yet; the first one is in its handler's hands."""
-        self._further: Buffer | None = None
-        """What was read and waits until some are answered. There is none when fewer than PIPELINED - 1 are left."""
-        self._newest: Exchange | None = None  # whose body is being received, or was the last to be
-        self._is_ready = False  # for the next one to be begun at the end of this turn of the event loop
-        self._work: Coroutine[Any, Any, Reply] | None = None  # the first one's, as long as it need not wait
-        self._waiting = b""  # an answer, for others to be sent with
-        self._sent: list[Callable[[], None]] = []  # what to call when all that was handed over is sent
-        self._is_served: bool  # with more than health and metrics
-        self._is_refused = False  # what comes now is dropped
-        self._is_ending = False  # when the answer that is being sent is complete
-        self._is_half_closed = False  # by the client, which still waits for answers
-        self._header_deadline = Deadline(loop)
-        self._idle_deadline = Deadline(loop)
-        self._rests_since: float  # on the loop's clock
-        self._end_deadline = Deadline(loop)  # when the server ends
-        self._hang_up_watch: HangUpWatch
-        self._reader: Reader
-        self._sender: Sender
+    def __post_init__(self) -> None:
+        self._framing = Framing(self, self._settings.max_header_bytes)
+        self._header_deadline, self._idle_deadline, self._end_deadline = (Deadline(self.loop) for _ in range(3))
 
     # The connection
 

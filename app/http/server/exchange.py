@@ -30,7 +30,7 @@ class Connection(Protocol):
         """Tell the client to send the body that it asked about."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Exchange:
     """Implements `Incoming`. A body comes by `add`, a large one straight into buffers, by `target` and `filled`."""
 
