@@ -42,7 +42,7 @@ from app.http.native import dispatch, dxdispatch, files, graphs
 from app.http.native import routes as native
 from app.http.native.requests import DispatchReader
 from app.http.server.connection import connections
-from app.http.server.limit import ConnectionLimit, Limits, raise_descriptor_limit, room_for_connections
+from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_for_connections
 from app.http.server.machine import has_gpu, suited
 from app.http.server.moving import Moving
 from app.http.server.process import Process
@@ -352,22 +352,15 @@ def _server(
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
-    limits = Limits(
-        header_seconds=settings.header_seconds,
-        max_header_bytes=settings.max_header_bytes,
-        send_seconds=settings.send_seconds,
-        connections=limit,
-    )
     transfers = _transfers(settings, service)
-    config.http = connections(forwarded(handler, config.forwarded_allow_ips), limits, transfers)
+    config.http = connections(forwarded(handler, config.forwarded_allow_ips), settings, limit, transfers)
     config.load()
     config.ssl = certificate.context if certificate else None
 
     async def rehearse_all() -> None:
-        connect = connections(rehearsing(refusing(answering(app))), limits, transfers)
+        connect = connections(rehearsing(refusing(answering(app))), settings, limit, transfers)
         await rehearse(lambda: connect(config, ServerState(), {}), app.state.inference.expected)
         huge_pages.collapse()
 

@@ -33,6 +33,8 @@ SECONDS = 0.15
 """How long lines of the access log are left together: as many requests as otherwise, at valgrind's pace."""
 
 ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).relative_to(ROOT)
+"""Each checkout has its own: what it calls differs, too."""
 
 
 def main() -> int:
@@ -66,7 +68,7 @@ def instructions(root: Path, row: str, encoding: str) -> int:
     with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
         out = Path(folder, "counted")
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}", "--quiet"]
-        command += [sys.executable, __file__, "--handle", row, encoding]
+        command += [sys.executable, str(root / SCRIPT), "--handle", row, encoding]
         environment = os.environ | {"PYTHONPATH": str(root), "PYTHONHASHSEED": "0"}
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
         (total,) = re.findall(r"^totals: (\d+)", out.with_name("counted.1").read_text(), re.MULTILINE)
@@ -109,7 +111,7 @@ async def handle(row: str, encoding: str) -> None:
     from app.engine.service import Service
     from app.http.core.keys import Keys
     from app.http.server.connection import connections
-    from app.http.server.limit import ConnectionLimit, Limits
+    from app.http.server.limit import ConnectionLimit
     from app.http.telemetry import access_log
     from app.main import create_app, handler_of
     from app.settings import Settings
@@ -119,11 +121,12 @@ async def handle(row: str, encoding: str) -> None:
     requests = [each.http(encoding) for each in messages] * (1 if len(messages) > 1 else WARMING + COUNTED)
     settings = Settings(gpus="none", log_file=os.devnull, _env_file=None)
     logs.configure(settings)
-    app = create_app(settings, Service(settings), ConnectionLimit())
+    limit = ConnectionLimit()
+    app = create_app(settings, Service(settings), limit)
     async with app.router.lifespan_context(app):
         config = Config(app)
         config.load()
-        connect = connections(handler_of(app, settings, Keys("", "")), Limits())
+        connect = connections(handler_of(app, settings, Keys("", "")), settings, limit)
         clients = []
         for _ in range(CONNECTIONS):
             clients.append((connect(config, ServerState(), {}), Transport()))

@@ -103,7 +103,7 @@ class Subject:
         begun = process_time()
         for body in bodies:
             incoming: Incoming = body  # type: ignore[assignment]  # what is there is not read
-            request = Request("POST", "/v1/dispatch", b"/v1/dispatch", b"", fields, incoming)
+            request = Request("POST", "/v1/dispatch", b"/v1/dispatch", b"", fields, incoming, dict(fields))
             try:
                 self._handler(request).send(None)
             except StopIteration as done:

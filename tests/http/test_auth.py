@@ -479,7 +479,9 @@ class TestFlight:
 
         def send(body: Any = OF_FIFTY) -> Reply:
             fields = [(b"authorization", b"Bearer a-key")]
-            return asyncio.run(handler(HttpRequest("POST", "/v1/dispatch", b"/v1/dispatch", b"", fields, body)))
+            return asyncio.run(
+                handler(HttpRequest("POST", "/v1/dispatch", b"/v1/dispatch", b"", fields, body, dict(fields)))
+            )
 
         return send
 
@@ -549,7 +551,9 @@ def test_when_to_ask_again_is_not_too_soon(tmp_path: Path) -> None:
     handler = authenticating(answer, Keys("", str(file)))
     fields = [(b"authorization", b"Bearer a-key")]
     body: Any = SimpleNamespace(announced=0)
-    first, second = (asyncio.run(handler(HttpRequest("GET", "/metrics", b"", b"", fields, body))) for _ in range(2))
+    first, second = (
+        asyncio.run(handler(HttpRequest("GET", "/metrics", b"", b"", fields, body, dict(fields)))) for _ in range(2)
+    )
     assert (first.status, second.status) == (200, 429)
     assert dict(second.headers)[b"retry-after"] == b"3"  # it is 2.5 s
 

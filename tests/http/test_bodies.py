@@ -242,7 +242,7 @@ class TestPlacesInPages:
 
         async def read() -> Body:
             memory = MemoryAccount(1 << 30).open()
-            request = Request("POST", "/", b"/", b"", [], AsgiBody(-1, receive))
+            request = Request("POST", "/", b"/", b"", [], AsgiBody(-1, receive), {})
             return await read_body(request, Settings(), memory, lambda beginning, length: data_start)
 
         begins = address(asyncio.run(read()))
@@ -267,7 +267,7 @@ class TestMemory:
             return {"type": "http.request", "body": bytes(min(left, self.PIECE)), "more_body": left > self.PIECE}
 
         with MemoryAccount(limit).open() as memory:
-            request = Request("POST", "/", b"/", b"", [], AsgiBody(announced, receive))
+            request = Request("POST", "/", b"/", b"", [], AsgiBody(announced, receive), {})
             try:
                 body = asyncio.run(read_body(request, Settings(max_body_bytes=most), memory))
             except LimitExceeded as refusal:
@@ -311,7 +311,7 @@ class TestMemory:
 
     def test_is_held_where_it_has_come_with_the_header(self) -> None:
         incoming: Any = SimpleNamespace(whole=lambda: b"x" * 100)
-        request = Request("POST", "/", b"/", b"", [], incoming)
+        request = Request("POST", "/", b"/", b"", [], incoming, {})
         with MemoryAccount(100).open() as memory:
             assert body_at_hand(request, Settings(max_body_bytes=KIB), memory) == b"x" * 100
             assert memory.held == 100

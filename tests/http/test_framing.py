@@ -4,7 +4,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from app.http.core.headers import Headers
-from app.http.server.framing import Framing, header_bytes
+from app.http.server.framing import MAX_FIELDS, Framing, header_bytes
 
 HOST, CHUNKED = b"Host: a\r\n", b"Transfer-Encoding: chunked\r\n"
 
@@ -58,7 +58,7 @@ def received() -> Received:
 
 @pytest.fixture
 def framing(received: Received) -> Framing:
-    return Framing(received, 2048, 20)
+    return Framing(received, 2048)
 
 
 def test_fields_are_each_requests_own(framing: Framing, received: Received) -> None:
@@ -113,7 +113,7 @@ def test_what_becomes_of_a_request_changes_nothing_for_the_next_one(framing: Fra
         (HOST + HOST, "2 Host"),
         (HOST + b"Content-Length: x\r\n", "not valid HTTP/1.1"),
         (b"", "0 Host"),
-        (HOST + b"A: a\r\n" * 20, "21 header fields"),
+        (HOST + b"A: a\r\n" * MAX_FIELDS, f"{MAX_FIELDS + 1} header fields"),
     ],
 )
 def test_another_one_is_judged_as_if_it_were_the_first(framing: Framing, fields: bytes, why: str) -> None:
@@ -129,7 +129,7 @@ def test_the_same_fields_are_another_header_in_another_version(framing: Framing)
 
 
 def test_as_many_fields_and_bytes_as_may(framing: Framing, received: Received) -> None:
-    framing.feed(request(HOST + b"A: a\r\n" * 19))
+    framing.feed(request(HOST + b"A: a\r\n" * (MAX_FIELDS - 1)))
     for body in (b"", b"x" * 5000):
         length = b"Content-Length: %d\r\n" % len(body)
         rest = 2048 - len(b"/" + HOST + length + b"A: \r\n")
@@ -161,7 +161,7 @@ def test_a_header_is_as_long_as_it_is_however_it_comes(received: Received) -> No
         header = request(HOST + b"A: " + b"a" * (2048 - len(b"/" + HOST + b"A: \r\n") + more) + b"\r\n")
         data = request(HOST + length, body=b"x" * 1000) + header
         for cut in range(len(data) - len(header) + 1, len(data), 100):
-            framing = Framing(received, 2048, 20)
+            framing = Framing(received, 2048)
             framing.feed(data[:cut])
             if refused:
                 with pytest.raises(HTTPException, match="larger than 2048 bytes"):
@@ -223,7 +223,7 @@ def test_a_fault_in_what_is_told_is_no_fault_of_the_clients(caplog: pytest.LogCa
             raise KeyError("name")
 
     with pytest.raises(HTTPException, match="The server failed to receive the request") as refusal:
-        Framing(Faulty(), 2048, 20).feed(request(HOST))
+        Framing(Faulty(), 2048).feed(request(HOST))
     assert refusal.value.status_code == 500
     (record,) = caplog.records
     assert record.getMessage() == "Exception in a parser callback"
@@ -244,7 +244,7 @@ def test_why_is_told_whatever_else_is_being_handled(received: Received, callback
         raise StopIteration
     except StopIteration:
         with pytest.raises(HTTPException, match=r"^503: Why\.$"):
-            Framing(received, 2048, 20).feed(request(HOST + offer + b"Content-Length: 1\r\n", body=b"x"))
+            Framing(received, 2048).feed(request(HOST + offer + b"Content-Length: 1\r\n", body=b"x"))
 
 
 @pytest.mark.parametrize("before", [b"", b"\r\n\r\n\r\n\r\n"])

@@ -18,7 +18,7 @@ import app.main
 from app.engine.service import Service
 from app.http.core.keys import Keys
 from app.http.server.connection import Connection
-from app.http.server.limit import ConnectionLimit, Limits
+from app.http.server.limit import ConnectionLimit
 from app.http.server.scratch import Scratch
 from app.http.server.turn import Turn
 from app.settings import Settings
@@ -116,10 +116,10 @@ async def clients() -> AsyncIterator[Any]:
     application = app.main.create_app(service.settings, service, ConnectionLimit())
     service.open()
     handler, turn, scratch = app.main.handler_of(application, service.settings, Keys("", "")), Turn(), Scratch()
-    limits, state = Limits(), ServerState()
+    limit, state = ConnectionLimit(), ServerState()
 
     def client() -> Client:
-        connection = Connection(handler, limits, state, 30, asyncio.get_running_loop(), turn, scratch)
+        connection = Connection(handler, service.settings, limit, state, asyncio.get_running_loop(), turn, scratch)
         transport = Sink()
         connection.connection_made(transport)
         return Client(connection, transport, service)

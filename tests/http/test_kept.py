@@ -146,7 +146,7 @@ def test_a_request_stays_what_it_is() -> None:
 
     body: Any = None
     for method in ("GET", "HEAD"):
-        request = Request(method, "/", b"/", b"", [], body)
+        request = Request(method, "/", b"/", b"", [], body, {})
         assert asyncio.run(telling(answer)(request)).status == 200
         assert request.method == method
     assert asked == ["GET", "GET"]

@@ -60,15 +60,18 @@ class Threads:
     """Has what a thread would do done by the test."""
 
     def __init__(self) -> None:
-        self.under_way = 0
+        self.entered: set[object] = set()
         self.lent: list[tuple[Any, Callable[[], None]]] = []
 
-    def enter(self) -> None:
-        self.under_way += 1
+    @property
+    def under_way(self) -> int:
+        return len(self.entered)
 
-    def leave(self) -> None:
-        self.under_way -= 1
-        assert self.under_way >= 0
+    def enter(self, who: object) -> None:
+        self.entered.add(who)
+
+    def leave(self, who: object) -> None:
+        self.entered.discard(who)
 
     def worth(self, size: int) -> bool:
         return size >= LENT

@@ -54,7 +54,7 @@ class Noted:
 
 def request_of(*fields: tuple[bytes, bytes], method: str = "POST", client: Any = ("192.0.2.1", 7)) -> Request:
     body: Any = SimpleNamespace(received=11)
-    return Request(method, "/a b", b"/a%20b", b"", list(fields), body, client=client)
+    return Request(method, "/a b", b"/a%20b", b"", list(fields), body, dict(fields), client=client)
 
 
 async def found(request: Request) -> Reply:

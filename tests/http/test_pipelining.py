@@ -8,9 +8,10 @@ from uvicorn.server import ServerState
 from app.codecs.codec import Encoded
 from app.http.core.exchange import Reply, Request
 from app.http.server.connection import PIPELINED, Connection
-from app.http.server.limit import Limits
+from app.http.server.limit import ConnectionLimit
 from app.http.server.scratch import Scratch
 from app.http.server.turn import Turn
+from app.settings import Settings
 
 ASKED = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -49,7 +50,9 @@ def test_no_more_is_read_until_some_are_answered() -> None:
             watching.cancel()
             return Reply(200, [(b"content-length", b"0")], Encoded(0, ()))
 
-        connection = Connection(handler, Limits(), ServerState(), 30, asyncio.get_running_loop(), Turn(), Scratch())
+        connection = Connection(
+            handler, Settings(), ConnectionLimit(), ServerState(), asyncio.get_running_loop(), Turn(), Scratch()
+        )
         connection.connection_made(transport)
         count = 2 * PIPELINED
         data = b"".join(ASKED % number for number in range(count))

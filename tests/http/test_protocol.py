@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,10 +20,12 @@ from app.codecs.codec import Encoded
 from app.http.core.asgi import answered_by
 from app.http.core.exchange import Handler, Reply, Request
 from app.http.server.connection import connections
-from app.http.server.limit import Limits
+from app.http.server.framing import MAX_FIELDS
+from app.http.server.limit import ConnectionLimit
+from app.settings import Settings
 from tests.http.wire import heeding
 
-LIMITS = Limits(max_header_bytes=2048, max_header_fields=20)
+LIMITS = Settings(max_header_bytes=2048)
 HEADER_SECONDS = 0.3
 """What a hasty server grants for a header; any other has a deadline that no test reaches."""
 SLOW_SECONDS = 0.2
@@ -203,16 +205,16 @@ class Server(uvicorn.Server):
 
 @contextmanager
 def running(
-    limits: Limits,
+    settings: Settings,
     loop: str,
     application: Application | None = None,
-    connect: Callable[[Handler, Limits], Any] = connections,
+    connect: Callable[[Handler, Settings, ConnectionLimit], Any] = connections,
 ) -> Iterator[Running]:
     application = application or Application()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
             application,
-            http=connect(heeding(application.handle), limits),
+            http=connect(heeding(application.handle), settings, ConnectionLimit()),
             loop=loop,
             ws="none",
             lifespan="off",
@@ -246,7 +248,7 @@ def shared_server(loop: str) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def shared_hasty_server(loop: str) -> Iterator[Running]:
-    with running(replace(LIMITS, header_seconds=HEADER_SECONDS), loop) as server:
+    with running(LIMITS.model_copy(update={"header_seconds": HEADER_SECONDS}), loop) as server:
         yield server
 
 
@@ -374,11 +376,11 @@ class TestHeaderLimits:
         assert_problem(second, 431)
 
     def test_answers_431_if_there_are_too_many_fields(self, server: Running) -> None:
-        fields = [b"X-%d: x" % index for index in range(LIMITS.max_header_fields - 2)]
+        fields = [b"X-%d: x" % index for index in range(MAX_FIELDS - 2)]
         [response] = server.ask(get("/", CLOSE, *fields))
         assert response.status == 200
         [response] = server.ask(get("/", CLOSE, b"X: x", *fields))
-        assert_problem(response, 431, "21 header fields")
+        assert_problem(response, 431, f"{MAX_FIELDS + 1} header fields")
 
     @pytest.mark.parametrize("pieces", [[b"x" * 1500] * 3, [b"x" * 70_000]], ids=["trickled", "at once"])
     def test_hold_for_trailer_fields(self, server: Running, pieces: list[bytes]) -> None:

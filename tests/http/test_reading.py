@@ -114,7 +114,7 @@ def test_who_reads_and_writes(
             return messages.pop() if messages else await asyncio.Future()  # the client stays
 
         fields = [(b"content-type", kind), (b"accept", accept)]
-        request = Request("POST", "/", b"/", b"", fields, AsgiBody(len(body), receive))
+        request = Request("POST", "/", b"/", b"", fields, AsgiBody(len(body), receive), dict(fields))
         reply = await endpoint(request, {"Type": CELU})
         assert reply.status == 200
         assert request.prepared

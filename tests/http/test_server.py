@@ -18,9 +18,10 @@ import uvicorn
 from app.codecs.codec import Encoded
 from app.http.core.exchange import Reply, Request
 from app.http.server.connection import connections
-from app.http.server.limit import Limits
+from app.http.server.limit import ConnectionLimit
 from app.http.server.server import Server, listen
 from app.http.server.tls import ADMITTED
+from app.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 30.0
@@ -252,7 +253,9 @@ def test_who_has_connected_when_the_port_is_closed_is_answered() -> None:
         """The application, which is asked for nothing."""
 
     async def end() -> None:
-        config = uvicorn.Config(nobody, lifespan="off", http=connections(handle, Limits()), log_config=None)
+        config = uvicorn.Config(
+            nobody, lifespan="off", http=connections(handle, Settings(), ConnectionLimit()), log_config=None
+        )
         config.load()
         server, listening = Server(config, lambda: None), listen("127.0.0.1", 0)
         server.lifespan = config.lifespan_class(config)

@@ -46,7 +46,7 @@ class Come:
 def asked(path: str, message: Any, kind: str = "msgpack", is_traced: bool = False) -> Request:
     data = msgpack.packb(message) if kind == "msgpack" else json.dumps(message).encode()
     fields: RawHeaders = [(name, b"application/" + kind.encode()) for name in (b"content-type", b"accept")]
-    made = Request("POST", path, path.encode(), b"", fields, Come(data))
+    made = Request("POST", path, path.encode(), b"", fields, Come(data), dict(fields))
     made.stages = Stages() if is_traced else None
     return made
 

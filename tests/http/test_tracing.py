@@ -231,7 +231,8 @@ def test_what_is_no_traceparent(made: tracing.Tracing, header: str) -> None:
 
 def asked(traceparent: str, *fields: tuple[bytes, bytes]) -> Request:
     body: Any = None
-    return Request("GET", "/", b"/", b"", [(b"traceparent", traceparent.encode()), *fields], body)
+    given = [(b"traceparent", traceparent.encode()), *fields]
+    return Request("GET", "/", b"/", b"", given, body, dict(given))
 
 
 @pytest.mark.parametrize("more", ["", "-", "-more"])
@@ -328,7 +329,7 @@ def spans_of(
     spans: list[Any] = []
     made._processor = SimpleNamespace(on_end=spans.append)
     body: Any = SimpleNamespace(received=11)
-    of = Request("POST", "/a", b"/a", b"", [], body, client=("192.0.2.1", 7), server=("192.0.2.2", 80))
+    of = Request("POST", "/a", b"/a", b"", [], body, {}, client=("192.0.2.1", 7), server=("192.0.2.2", 80))
     of.id = "mine-1"
     for name, value in noted.items():
         setattr(of, name, value)

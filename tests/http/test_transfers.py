@@ -21,7 +21,7 @@ from app.http.core.exchange import Disconnected, Reply, Request
 from app.http.server import machine, reader, transfers
 from app.http.server.connection import Connection
 from app.http.server.exchange import HELD, Exchange
-from app.http.server.limit import Limits
+from app.http.server.limit import ConnectionLimit
 from app.http.server.machine import suited
 from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
 from app.http.server.scratch import LARGE, Scratch
@@ -252,18 +252,21 @@ def test_split(size: int) -> None:
 
 def test_a_large_body_by_itself_is_the_event_loops(moving: Moving) -> None:
     threads = Transfers(1, moving)
-    threads.enter()
+    one, other = object(), object()
+    threads.enter(one)
+    threads.enter(one)
     assert not threads.worth(ALONE - 1)
     assert threads.worth(ALONE)
-    threads.enter()
+    threads.enter(other)
     assert threads.worth(LENT)
     assert not threads.worth(LENT - 1)
     threads.idle = 0
     assert not threads.worth(ALONE)
     threads.idle = 1
-    threads.leave()
+    for _ in range(2):
+        threads.leave(one)
     assert not threads.worth(LENT)
-    threads.enter()
+    threads.enter(one)
     assert threads.worth(LENT)
 
 
@@ -399,7 +402,11 @@ def test_a_connection_lends_its_socket_and_has_it_back(
 
     async def serve() -> bytes:
         loop = asyncio.get_running_loop()
-        make = lambda: Connection(echoing(parted), Limits(), ServerState(), 30, loop, Turn(), Scratch(), threads)  # noqa: E731
+
+        def make() -> Connection:
+            settings, limit = Settings(), ConnectionLimit()
+            return Connection(echoing(parted), settings, limit, ServerState(), loop, Turn(), Scratch(), threads)
+
         async with await loop.create_server(make, "127.0.0.1", 0) as server:
             answer = await asyncio.to_thread(ask, server.sockets[0].getsockname()[1])
             end = loop.time() + 10

@@ -15,7 +15,8 @@ from app.codecs.codec import Encoded
 from app.http.core.exchange import JOINED, Handler, Reply, Request
 from app.http.server import turn
 from app.http.server.connection import Connection, connections
-from app.http.server.limit import Limits
+from app.http.server.limit import ConnectionLimit
+from app.settings import Settings
 from app.steps import here, in_step
 from tests.http.test_protocol import (
     CLIENT_SECONDS,
@@ -89,8 +90,8 @@ made: list[Connection] = []
 """The connections of the server that runs."""
 
 
-def noting(handler: Handler, limits: Limits) -> Callable[..., Connection]:
-    connect = connections(handler, limits)
+def noting(handler: Handler, settings: Settings, limit: ConnectionLimit) -> Callable[..., Connection]:
+    connect = connections(handler, settings, limit)
 
     def make(**given: Any) -> Connection:
         connection: Connection = connect(**given)

@@ -122,7 +122,7 @@ def infer(endpoint: InferEndpoint, body: bytes, *fields: tuple[bytes, bytes]) ->
         return messages.pop() if messages else await asyncio.Future()  # the client stays
 
     async def main() -> Request:
-        request = Request("POST", "/", b"/", b"", [*fields], AsgiBody(len(body), receive))
+        request = Request("POST", "/", b"/", b"", [*fields], AsgiBody(len(body), receive), dict(fields))
         reply = await endpoint(request, {"name": CELU})
         assert reply.status == 200
         reply.sent()

@@ -26,7 +26,7 @@ from app.http.inference.file_models import FileModel
 from app.http.inference.rehearsal import rehearsals
 from app.http.server import rehearsal
 from app.http.server.connection import connections
-from app.http.server.limit import ConnectionLimit, Limits
+from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer, beginning
@@ -128,7 +128,7 @@ async def ask(endpoint: InferEndpoint) -> bytes:
     async def receive() -> dict[str, object]:
         return messages.pop() if messages else await asyncio.Future()  # the client stays
 
-    reply = await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive)), {"name": "affine"})
+    reply = await endpoint(Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive), {}), {"name": "affine"})
     answer = b"".join(reply.pieces)
     reply.sent()
     return answer
@@ -323,7 +323,7 @@ def test_what_a_model_will_be_counted_in_is_there_before(tmp_path: Path, batches
         return came.pop() if came else await asyncio.Future()
 
     async def ask() -> None:
-        request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive))
+        request = Request("POST", "/", b"/", b"", [], AsgiBody(len(body), receive), {})
         request.stages = Stages()
         reply = await endpoint(request, {"name": "affine"})
         reply.sent()
@@ -377,11 +377,11 @@ def test_a_rehearsal_that_fails_holds_up_no_start(
             assert isinstance(transport, asyncio.Transport)
             self.transport = transport
 
-    limits = Limits()
-    connect = connections(rehearsal.rehearsing(handle), limits)
+    limit = ConnectionLimit()
+    connect = connections(rehearsal.rehearsing(handle), Settings(), limit)
     config = uvicorn.Config("none", log_config=None)  # which would be that of all tests after it
     make = Cutting if fault == "cuts" else lambda: connect(config, ServerState(), {})
     asyncio.run(rehearsal.rehearse(make, lambda: [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"] * 2))
     assert ended == ([] if fault == "cuts" else [True])
     assert "will take longer" in caplog.text
-    assert limits.connections.count == 0
+    assert limit.count == 0

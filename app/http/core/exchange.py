@@ -8,10 +8,11 @@ in the turn of the event loop in which they came. One that has to wait goes on i
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from app.codecs.codec import Body, Encoded, Piece
-from app.http.core.headers import Headers, fields
+from app.http.core.headers import Headers
 from app.memory.buffers import Buffer
 from app.stages import Stages
 
@@ -58,76 +59,41 @@ class Incoming(Protocol):
         """Returns when the client has gone. For a request whose body was read."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Request:
     """A request whose header has come."""
 
-    __slots__ = (
-        "body",
-        "client",
-        "flaw",
-        "headers",
-        "id",
-        "is_rehearsal",
-        "key",
-        "method",
-        "outcome",
-        "path",
-        "prepared",
-        "query",
-        "raw_headers",
-        "raw_path",
-        "refusal",
-        "route",
-        "scheme",
-        "server",
-        "stages",
-        "version",
-    )
+    method: str
+    path: str
+    """Decoded, and `raw_path` as it came."""
+    raw_path: bytes
+    query: bytes
+    raw_headers: RawHeaders
+    """As they came, but for their names, which are in lower case."""
+    body: Incoming
+    headers: Headers
+    """The same as `raw_headers` by name."""
+    version: str = "1.1"
+    scheme: str = "http"
+    client: Address | None = None
+    server: Address | None = None
+    flaw: "HTTPException | None" = None
+    """Why it is to be refused as it came, whatever it asks for: of one that is not HTTP little more is known."""
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        raw_path: bytes,
-        query: bytes,
-        raw_headers: RawHeaders,
-        body: Incoming,
-        headers: Headers | None = None,
-        version: str = "1.1",
-        scheme: str = "http",
-        client: Address | None = None,
-        server: Address | None = None,
-    ) -> None:
-        """`headers` are `raw_headers` by name, if somebody has found them out."""
-        self.method = method
-        self.path = path
-        """Decoded, and `raw_path` as it came."""
-        self.raw_path = raw_path
-        self.query = query
-        self.raw_headers = raw_headers
-        """As they came, but for their names, which are in lower case."""
-        self.headers = fields(raw_headers) if headers is None else headers
-        self.body = body
-        self.version = version
-        self.scheme = scheme
-        self.client = client
-        self.server = server
-        self.flaw: HTTPException | None = None
-        """Why it is to be refused as it came, whatever it asks for: of one that is not HTTP little more is known."""
-        # What is found out about it, for metrics and the log.
-        self.id = ""
-        self.is_rehearsal = False
-        """Whether it is the service's own, of which nothing is counted."""
-        self.key = ""
-        """The name of its API key, if it has one."""
-        self.refusal = ""
-        """Why it is refused, in a word of our own."""
-        self.route = "none"
-        """The template of the path, not the path that was asked for."""
-        self.stages: Stages | None = None
-        """What is recorded of it, if it is traced."""
-        self.prepared: Prepared | None = None
-        self.outcome: Outcome | None = None
+    # What is found out about it, for metrics and the log.
+    id: str = ""
+    is_rehearsal: bool = False
+    """Whether it is the service's own, of which nothing is counted."""
+    key: str = ""
+    """The name of its API key, if it has one."""
+    refusal: str = ""
+    """Why it is refused, in a word of our own."""
+    route: str = "none"
+    """The template of the path, not the path that was asked for."""
+    stages: Stages | None = None
+    """What is recorded of it, if it is traced."""
+    prepared: "Prepared | None" = None
+    outcome: "Outcome | None" = None
 
 
 def nothing() -> None:

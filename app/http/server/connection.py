@@ -18,6 +18,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -30,7 +31,7 @@ from app.http.core.exchange import JOINED, Address, Disconnected, Handler, RawHe
 from app.http.core.headers import Headers
 from app.http.server.exchange import Exchange
 from app.http.server.framing import Framing, header_bytes
-from app.http.server.limit import RESERVE_SECONDS, Limits
+from app.http.server.limit import RESERVE_SECONDS, ConnectionLimit
 from app.http.server.reader import Reader
 from app.http.server.replies import CLOSE, CONTINUE, failure, head_of
 from app.http.server.scratch import HEADER, LARGE, READ, Scratch
@@ -39,6 +40,7 @@ from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.turn import Turn
 from app.http.server.watches import Deadline, HangUpWatch
 from app.memory.buffers import Buffer
+from app.settings import Settings
 
 log = logging.getLogger("app.http")
 
@@ -69,88 +71,58 @@ PIPELINED = 16
 it has read: a read can bring 20,000, each of which takes memory."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Connection(asyncio.BufferedProtocol):
     """One connection, which answers with `handler`. Its events come from the event loop's thread."""
 
-    __slots__ = (
-        "_client",
-        "_end_deadline",
-        "_framing",
-        "_further",
-        "_handler",
-        "_hang_up_watch",
-        "_header_deadline",
-        "_idle_deadline",
-        "_is_ending",
-        "_is_half_closed",
-        "_is_ready",
-        "_is_refused",
-        "_is_served",
-        "_keep_alive_seconds",
-        "_limits",
-        "_newest",
-        "_queue",
-        "_reader",
-        "_rests_since",
-        "_scheme",
-        "_scratch",
-        "_sender",
-        "_sent",
-        "_server",
-        "_state",
-        "_transfers",
-        "_turn",
-        "_waiting",
-        "_work",
-        "loop",
-        "transport",
-    )
+    _handler: Handler
+    _settings: Settings
+    _limit: ConnectionLimit
+    _state: ServerState
+    loop: asyncio.AbstractEventLoop
+    _turn: Turn
+    _scratch: Scratch
+    _transfers: Transfers = NO_THREADS
+    transport: asyncio.Transport = field(init=False)
+    _framing: Framing = field(init=False)
+    _client: Address | None = None
+    _server: Address | None = None
+    _scheme: str = "http"
+    _queue: deque[Exchange] = field(default_factory=deque)
+    """Those that are not answered yet; the first one is in its handler's hands."""
+    _further: Buffer | None = None
+    """What was read and waits until some are answered. There is none when fewer than PIPELINED - 1 are left."""
+    _newest: Exchange | None = None
+    """Whose body is being received, or was the last to be."""
+    _is_ready: bool = False
+    """For the next one to be begun at the end of this turn of the event loop."""
+    _work: Coroutine[Any, Any, Reply] | None = None
+    """The first one's, as long as it need not wait."""
+    _waiting: bytes = b""
+    """An answer, for others to be sent with."""
+    _sent: list[Callable[[], None]] = field(default_factory=list)
+    """What to call when all that was handed over is sent."""
+    _is_served: bool = field(init=False)
+    """With more than health and metrics."""
+    _is_refused: bool = False
+    """What comes now is dropped."""
+    _is_ending: bool = False
+    """When the answer that is being sent is complete."""
+    _is_half_closed: bool = False
+    """By the client, which still waits for answers."""
+    _header_deadline: Deadline = field(init=False)
+    _idle_deadline: Deadline = field(init=False)
+    _rests_since: float = field(init=False)
+    """On the loop's clock."""
+    _end_deadline: Deadline = field(init=False)
+    """When the server ends."""
+    _hang_up_watch: HangUpWatch = field(init=False)
+    _reader: Reader = field(init=False)
+    _sender: Sender = field(init=False)
 
-    transport: asyncio.Transport
-
-    def __init__(
-        self,
-        handler: Handler,
-        limits: Limits,
-        state: ServerState,
-        keep_alive_seconds: float,
-        loop: asyncio.AbstractEventLoop,
-        turn: Turn,
-        scratch: Scratch,
-        transfers: Transfers = NO_THREADS,
-    ) -> None:
-        self.loop = loop
-        self._transfers = transfers
-        self._handler = handler
-        self._limits = limits
-        self._state = state
-        self._keep_alive_seconds = keep_alive_seconds
-        self._scratch = scratch
-        self._turn = turn
-        self._framing = Framing(self, limits.max_header_bytes, limits.max_header_fields)
-        self._client: Address | None = None
-        self._server: Address | None = None
-        self._scheme = "http"
-        self._queue: deque[Exchange] = deque()
-        """Those that are not answered yet; the first one is in its handler's hands."""
-        self._further: Buffer | None = None
-        """What was read and waits until some are answered. There is none when fewer than PIPELINED - 1 are left."""
-        self._newest: Exchange | None = None  # whose body is being received, or was the last to be
-        self._is_ready = False  # for the next one to be begun at the end of this turn of the event loop
-        self._work: Coroutine[Any, Any, Reply] | None = None  # the first one's, as long as it need not wait
-        self._waiting = b""  # an answer, for others to be sent with
-        self._sent: list[Callable[[], None]] = []  # what to call when all that was handed over is sent
-        self._is_served: bool  # with more than health and metrics
-        self._is_refused = False  # what comes now is dropped
-        self._is_ending = False  # when the answer that is being sent is complete
-        self._is_half_closed = False  # by the client, which still waits for answers
-        self._header_deadline = Deadline(loop)
-        self._idle_deadline = Deadline(loop)
-        self._rests_since: float  # on the loop's clock
-        self._end_deadline = Deadline(loop)  # when the server ends
-        self._hang_up_watch: HangUpWatch
-        self._reader: Reader
-        self._sender: Sender
+    def __post_init__(self) -> None:
+        self._framing = Framing(self, self._settings.max_header_bytes)
+        self._header_deadline, self._idle_deadline, self._end_deadline = (Deadline(self.loop) for _ in range(3))
 
     # The connection
 
@@ -160,11 +132,11 @@ class Connection(asyncio.BufferedProtocol):
         if transport.get_extra_info("sslcontext") is not None:
             self._scheme = "https"
             self._transfers = NO_THREADS  # what the socket carries is the transport's to encrypt
-        seconds, transfers = self._limits.send_seconds, self._transfers
+        seconds, transfers = self._settings.send_seconds, self._transfers
         self._reader = Reader(transport, self.loop, transfers, self._received_directly)
         self._sender = Sender(transport, self.loop, seconds, transfers, self._handed_over)
         self._state.connections.add(self)  # type: ignore[arg-type]  # of which uvicorn wants `shutdown` only
-        self._is_served = self._limits.connections.enter(self)
+        self._is_served = self._limit.enter(self)
         self._client = _address(transport.get_extra_info("peername"))
         self._server = _address(transport.get_extra_info("sockname"))
         if self._client and self._client[0] in _LOOPBACK:
@@ -173,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
-        self._limits.connections.leave(self)
+        self._limit.leave(self)
         for deadline in (self._header_deadline, self._idle_deadline, self._end_deadline):
             deadline.stop()
         self._hang_up_watch.stop()
@@ -488,14 +460,14 @@ class Connection(asyncio.BufferedProtocol):
             self.shutdown()
         else:
             self._rests_since = self.loop.time()
-            self._idle_deadline.start(self._keep_alive_seconds, self._look_whether_idle)
+            self._idle_deadline.start(self._settings.keep_alive_seconds, self._look_whether_idle)
             if self._newest is not None and not self._newest.is_whole:
                 self._expect_header()  # for the rest of a body that nobody waited for, too
 
     def _look_whether_idle(self) -> None:
         """One timer for many requests: to set one for each takes longer than to look at the clock."""
         if self._is_idle():
-            left = self._rests_since + self._keep_alive_seconds - self.loop.time()
+            left = self._rests_since + self._settings.keep_alive_seconds - self.loop.time()
             if left <= 0:
                 self._close()
             else:
@@ -535,7 +507,7 @@ class Connection(asyncio.BufferedProtocol):
     # The deadline of a header
 
     def _expect_header(self) -> None:
-        seconds = self._limits.header_seconds
+        seconds = self._settings.header_seconds
         seconds = seconds if self._is_served else min(seconds, RESERVE_SECONDS)
         self._header_deadline.start(seconds, self._on_header_deadline)
 
@@ -543,7 +515,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._reader.is_paused or not self._sender.is_free():
             self._expect_header()  # until earlier requests are answered we do not read; the client may be done
         elif self._framing.in_header:
-            seconds = self._limits.header_seconds
+            seconds = self._settings.header_seconds
             detail = f"The request's header was not complete after {seconds:g} seconds; send the whole request again."
             self._refuse(408, detail)
             self._be_ready(at_once=True)
@@ -603,7 +575,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
 
 
-def connections(handler: Handler, limits: Limits, transfers: Transfers = NO_THREADS) -> Any:
+def connections(handler: Handler, settings: Settings, limit: ConnectionLimit, transfers: Transfers = NO_THREADS) -> Any:
     """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`."""
 
     turn, scratch = Turn(), Scratch()
@@ -615,7 +587,7 @@ def connections(handler: Handler, limits: Limits, transfers: Transfers = NO_THRE
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Connection:
         loop = _loop or asyncio.get_running_loop()
-        return Connection(handler, limits, server_state, config.timeout_keep_alive, loop, turn, scratch, transfers)
+        return Connection(handler, settings, limit, server_state, loop, turn, scratch, transfers)
 
     return connect
 

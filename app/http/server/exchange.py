@@ -1,6 +1,7 @@
 """One request of a connection, from its header until its answer is sent."""
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from starlette.exceptions import HTTPException
@@ -32,72 +33,46 @@ class Connection(Protocol):
         """Tell the client to send the body that it asked about."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Exchange:
     """Implements `Incoming`. A body comes by `add`, a large one straight into buffers, by `target` and `filled`."""
 
-    __slots__ = (
-        "_connection",
-        "_full",
-        "_gone",
-        "_piece_bytes",
-        "_pieces",
-        "_target",
-        "_target_bytes",
-        "_waiter",
-        "announced",
-        "expects",
-        "flaw",
-        "is_answered",
-        "is_direct",
-        "is_gone",
-        "is_lent",
-        "is_started",
-        "is_whole",
-        "keep_alive",
-        "left",
-        "method",
-        "path",
-        "received",
-        "request",
-        "version",
-    )
+    _connection: Connection
+    method: str
+    path: str
+    version: str
+    announced: int
+    """Bytes that its body has, or -1 if it comes in chunks."""
+    keep_alive: bool
+    left: int = field(init=False)
+    """Bytes that have not come yet, of a body whose length is known."""
+    received: int = 0
+    expects: bool = False
+    """Whether the client waits to be told to send the body."""
+    is_whole: bool = False
+    is_gone: bool = False
+    """The rest of it will not come, or nobody is there for an answer."""
+    is_started: bool = False
+    is_answered: bool = False
+    """An answer has begun."""
+    is_direct: bool = False
+    """What is left comes straight into buffers."""
+    flaw: HTTPException | None = None
+    """How what came of it breaks HTTP. There will be no more."""
+    is_lent: bool = False
+    """A thread receives it. Whoever waited may have gone meanwhile."""
+    request: Request | None = None
+    """Until somebody has it in hands: it refers to this, and what refers to itself is not gone by itself."""
+    _pieces: list[bytes] = field(default_factory=list)
+    _piece_bytes: int = 0
+    _waiter: asyncio.Future[None] | None = None
+    _gone: asyncio.Future[None] | None = None
+    _target: Buffer | None = None
+    _target_bytes: int = 0
+    _full: asyncio.Future[None] | None = None
 
-    def __init__(
-        self, connection: Connection, method: str, path: str, version: str, length: int, keep_alive: bool
-    ) -> None:
-        """Of a request for `path`, whose body has `length` bytes, or -1 if it comes in chunks."""
-        self._connection = connection
-        self.method = method
-        self.path = path
-        self.version = version
-        self.announced = length
-        self.keep_alive = keep_alive
-        self.received = 0
-        self.left = max(0, length)
-        """Bytes that have not come yet, of a body whose length is known."""
-        self.expects = False
-        """Whether the client waits to be told to send the body."""
-        self.is_whole = False
-        self.is_gone = False
-        """The rest of it will not come, or nobody is there for an answer."""
-        self.is_started = False
-        self.is_answered = False
-        """An answer has begun."""
-        self.is_direct = False
-        """What is left comes straight into buffers."""
-        self.flaw: HTTPException | None = None
-        """How what came of it breaks HTTP. There will be no more."""
-        self.is_lent = False
-        """A thread receives it. Whoever waited may have gone meanwhile."""
-        self.request: Request | None = None
-        """Until somebody has it in hands: it refers to this, and what refers to itself is not gone by itself."""
-        self._pieces: list[bytes] = []
-        self._piece_bytes = 0
-        self._waiter: asyncio.Future[None] | None = None
-        self._gone: asyncio.Future[None] | None = None
-        self._target: Buffer | None = None
-        self._target_bytes = 0
-        self._full: asyncio.Future[None] | None = None
+    def __post_init__(self) -> None:
+        self.left = max(0, self.announced)
 
     # For the handler
 

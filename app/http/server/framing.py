@@ -24,6 +24,8 @@ from app.memory.buffers import Buffer
 
 log = logging.getLogger("app.http")
 
+MAX_FIELDS = 100
+"""Of a header."""
 
 _HEADER = 1 << 10
 """Bytes among which a header's end is looked for. A longer one comes in pieces."""
@@ -69,10 +71,9 @@ class Framing:
     One that cannot be served is refused by an HTTPException: the connection ends with an answer that says so.
     """
 
-    def __init__(self, receiver: Receiver, max_header_bytes: int, max_header_fields: int) -> None:
+    def __init__(self, receiver: Receiver, max_header_bytes: int) -> None:
         self._receiver = receiver
         self._max_header_bytes = max_header_bytes
-        self._max_header_fields = max_header_fields
         self.in_header = False
         """Whether a request has begun whose header is not complete."""
         self._url = b""
@@ -212,10 +213,8 @@ class Framing:
     def _check(self, version: str) -> tuple[Headers, int]:
         """The fields by name, and the announced length. Raises HTTPException for what the parser lets pass."""
         fields = self._fields
-        if len(fields) > self._max_header_fields:
-            raise HTTPException(
-                431, f"The request has {len(fields)} header fields; send at most {self._max_header_fields}."
-            )
+        if len(fields) > MAX_FIELDS:
+            raise HTTPException(431, f"The request has {len(fields)} header fields; send at most {MAX_FIELDS}.")
         # The sum is needed only if the reads that brought the header, and perhaps more, were larger than the limit.
         if self._header_reads > self._max_header_bytes:
             size = len(self._url) + sum(len(name) + len(value) + len(": \r\n") for name, value in fields)

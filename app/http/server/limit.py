@@ -4,7 +4,6 @@ import logging
 import os
 import resource
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
@@ -104,21 +103,3 @@ def room_for_connections(wanted: int, others: int) -> int:
 def _open_files() -> int:
     folder = Path("/proc/self/fd")
     return len(os.listdir(folder)) if folder.is_dir() else FILES
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a client may ask of a connection before a request is handed to its handler."""
-
-    header_seconds: float = 10.0
-    """From the first byte of a header, or from accept for the first one, to its end, in seconds.
-
-    As long may a client go on sending a body after its request was answered.
-    """
-    max_header_bytes: int = 32 * 1024
-    """Of the request line and all header fields together, and of the trailer fields, in bytes."""
-    max_header_fields: int = 100
-    send_seconds: float = 30.0
-    """In which a client that does not keep up with its answer must take LEAST_PROGRESS of it."""
-    connections: ConnectionLimit = field(default_factory=ConnectionLimit)
-    """Of all connections together."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.http.server.exchange import Exchange
 from app.http.server.moving import PROBE
@@ -13,30 +14,25 @@ _NONE = -1
 """The descriptor of a connection that only its transport reads from, or nobody any more."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Reader:
     """Reads nothing while nobody wants it. Of a large body whose client is quick it has a thread receive the rest."""
 
-    __slots__ = ("_descriptor", "_ended", "_is_entered", "_lent", "_loop", "_transfers", "_transport", "is_held")
+    _transport: asyncio.Transport
+    _loop: asyncio.AbstractEventLoop
+    _transfers: Transfers
+    _ended: Callable[[Exchange], None]
+    """Called when the body of an exchange has come that was received into its buffers."""
+    is_held: bool = False
+    """Whether nobody wants more to be read."""
+    _lent: Receiving | None = None
+    _descriptor: int = _NONE
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        transfers: Transfers,
-        ended: Callable[[Exchange], None],
-    ) -> None:
-        """`ended` is called when the body of an exchange has come that was received into its buffers."""
-        self._transport = transport
-        self._loop = loop
-        self._transfers = transfers
-        self._ended = ended
-        encrypts = transport.get_extra_info("sslcontext") is not None
-        connected = None if encrypts else transport.get_extra_info("socket")
-        self._descriptor = _NONE if connected is None else connected.fileno()
-        self.is_held = False
-        """Whether nobody wants more to be read."""
-        self._is_entered = False  # with `transfers`
-        self._lent: Receiving | None = None
+    def __post_init__(self) -> None:
+        encrypts = self._transport.get_extra_info("sslcontext") is not None
+        connected = None if encrypts else self._transport.get_extra_info("socket")
+        if connected is not None:
+            self._descriptor = connected.fileno()
 
     @property
     def is_paused(self) -> bool:
@@ -63,7 +59,7 @@ class Reader:
         """The connection is over."""
         if self._lent is not None:
             self._lent.is_over = True
-        self._leave()
+        self._transfers.leave(self)
         self._descriptor = _NONE  # it may soon be another connection's
         del self._ended
 
@@ -72,9 +68,8 @@ class Reader:
         target = exchange.target()
         if target is None:
             return None
-        if not self._is_entered and exchange.left >= LENT:
-            self._is_entered = True
-            self._transfers.enter()
+        if exchange.left >= LENT:
+            self._transfers.enter(self)
         return target[:PROBE] if self._transfers.worth(len(target)) else target
 
     def receive(self, exchange: Exchange) -> None:
@@ -94,15 +89,10 @@ class Reader:
         """So many bytes have come there, or of what nobody waits for."""
         exchange.filled(count)
         if exchange.left == 0:
-            self._leave()
+            self._transfers.leave(self)
             self._ended(exchange)
         elif count >= PROBE and (target := exchange.target()) is not None and self._transfers.worth(len(target)):
             self._lend(exchange, target)
-
-    def _leave(self) -> None:
-        if self._is_entered:
-            self._is_entered = False
-            self._transfers.leave()
 
     def _lend(self, exchange: Exchange, target: Buffer) -> None:
         if not self.is_held:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import InitVar, dataclass, field
 
 from app.codecs.codec import Piece
 from app.http.server.transfers import LENT, Sending, Transfers, split
@@ -18,51 +19,33 @@ ENCRYPTED = 1 << 18
 keeps it for as long as the connection lasts."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Sender:
     """Hands one answer after another to the transport, or to a thread, and waits for clients that do not read."""
 
-    __slots__ = (
-        "_farewell",
-        "_groups",
-        "_is_closing",
-        "_is_entered",
-        "_is_paused",
-        "_lent",
-        "_loop",
-        "_most",
-        "_path",
-        "_sent",
-        "_transfers",
-        "_transport",
-        "_unsent",
-        "_watch",
-    )
+    _transport: asyncio.Transport
+    _loop: asyncio.AbstractEventLoop
+    seconds: InitVar[float]
+    """In which a client that takes next to nothing is cut off."""
+    _transfers: Transfers
+    _sent: Callable[[], None]
+    """Called when all of an answer is handed over."""
+    _most: int = AT_ONCE
+    _farewell: FarewellWatch | None = None
+    _watch: SendWatch = field(init=False)
+    _groups: Iterator[list[Piece]] | None = None
+    """Of the answer that is being sent."""
+    _unsent: int = 0
+    """Bytes of it."""
+    _path: str = ""
+    _lent: Sending | None = None
+    _is_paused: bool = False
+    _is_closing: bool = False
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        seconds: float,
-        transfers: Transfers,
-        sent: Callable[[], None],
-    ) -> None:
-        """`sent` is called when all of an answer is handed over. A client that takes next to nothing for `seconds` is
-        cut off."""
-        self._transport = transport
-        self._loop = loop
-        self._transfers = transfers
-        encrypts = transport.get_extra_info("sslcontext") is not None
-        self._most = ENCRYPTED if encrypts else AT_ONCE
-        self._farewell = FarewellWatch(transport, loop) if encrypts else None
-        self._sent = sent
-        self._watch = SendWatch(transport, loop, seconds)
-        self._groups: Iterator[list[Piece]] | None = None  # of the answer that is being sent
-        self._unsent = 0  # bytes of it
-        self._path = ""
-        self._lent: Sending | None = None
-        self._is_paused = False
-        self._is_closing = False
-        self._is_entered = False  # with `transfers`
+    def __post_init__(self, seconds: float) -> None:
+        self._watch = SendWatch(self._transport, self._loop, seconds)
+        if self._transport.get_extra_info("sslcontext") is not None:
+            self._most, self._farewell = ENCRYPTED, FarewellWatch(self._transport, self._loop)
 
     def is_free(self) -> bool:
         """Whether the client keeps up and there is no answer being sent."""
@@ -73,8 +56,7 @@ class Sender:
         self._groups = _sliced(groups, self._most)
         self._unsent, self._path = size, path
         if size >= LENT:
-            self._is_entered = True
-            self._transfers.enter()
+            self._transfers.enter(self)
         self.go_on()
 
     def cut(self) -> None:
@@ -134,9 +116,7 @@ class Sender:
 
     def _end(self) -> None:
         self._groups = None
-        if self._is_entered:
-            self._is_entered = False
-            self._transfers.leave()
+        self._transfers.leave(self)
 
     def _write(self, group: list[Piece]) -> int:
         """Hand it to the transport; its bytes."""

@@ -12,7 +12,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter
@@ -41,15 +41,13 @@ class Transfer(Protocol):
         """Go on until all is done, the client pauses or is gone, or `is_over`."""
 
 
+@dataclass(slots=True)
 class Receiving:
     """Fills `buffer`. `count` bytes have come."""
 
-    __slots__ = ("buffer", "count", "is_over")
-
-    def __init__(self, buffer: Buffer) -> None:
-        self.buffer = buffer
-        self.count = 0
-        self.is_over = False
+    buffer: Buffer
+    count: int = 0
+    is_over: bool = False
 
     def run(self, lent: int, moving: Moving) -> None:
         pace = _Pace()
@@ -60,19 +58,17 @@ class Receiving:
                 break
 
 
+@dataclass(slots=True)
 class Sending:
     """Sends `groups` of pieces; `rest` of them is not sent."""
 
-    __slots__ = ("error", "groups", "is_over", "rest", "sent")
-
-    def __init__(self, groups: Iterator[list[Piece]]) -> None:
-        self.groups = groups
-        self.rest: list[Piece] = []
-        self.sent = 0
-        """Bytes."""
-        self.error: Exception | None = None
-        """From making the pieces."""
-        self.is_over = False
+    groups: Iterator[list[Piece]]
+    rest: list[Piece] = field(default_factory=list)
+    sent: int = 0
+    """Bytes."""
+    error: Exception | None = None
+    """From making the pieces."""
+    is_over: bool = False
 
     def run(self, lent: int, moving: Moving) -> None:
         pace = _Pace()
@@ -111,21 +107,22 @@ class Transfers:
         """How many would begin at once."""
         self._threads = threads
         self._started = 0
-        self._under_way = 0
+        self._under_way: set[object] = set()
         self._moving = moving
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # a thread pool's futures are as much work again
         weakref.finalize(self, _end, self._jobs, threads)
 
-    def enter(self) -> None:
-        """A large body begins to come or to go, whoever moves it; `leave` follows."""
-        self._under_way += 1
+    def enter(self, who: object) -> None:
+        """A large body comes or goes, whoever moves it, until `who` leaves."""
+        self._under_way.add(who)
 
-    def leave(self) -> None:
-        self._under_way -= 1
+    def leave(self, who: object) -> None:
+        """Also if it has not entered."""
+        self._under_way.discard(who)
 
     def worth(self, size: int) -> bool:
         """Whether a thread should have so many bytes now."""
-        return self.idle > 0 and size >= (LENT if self._under_way > 1 else ALONE)
+        return self.idle > 0 and size >= (LENT if len(self._under_way) > 1 else ALONE)
 
     def submit(
         self, work: Transfer, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, done: Callable[[], None]
