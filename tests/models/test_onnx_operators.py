@@ -717,8 +717,9 @@ def test_what_is_bool_stays_known_for_it() -> None:
     """Through operators that take any type, functions and loops, until it is cast."""
     text = """
         <ir_version: 8, opset_import: ["": 17, "own": 1]>
-        one (float[2, 2] x, bool[2, 2] b)
-            => (bool[1, 2] first, uint8[2, 2] second, bool[2, 2] third, bool[2, 2] fourth) {
+        one (float[2, 2] x, bool[2, 2] b, bool c)
+            => (bool[1, 2] first, uint8[2, 2] second, bool[2, 2] third, bool[2, 2] fourth, bool[2, 2] fifth,
+                float[2, 2] sixth, bool[2, 2] seventh, bool[2, 2] eighth, float[2, 2] ninth, float[2, 2] tenth) {
             n = Not(b)
             start = Constant<value_ints = [1]>()
             end = Constant<value_ints = [2]>()
@@ -731,12 +732,36 @@ def test_what_is_bool_stays_known_for_it() -> None:
             third = CastLike(x, g)
             empty = Scan<num_scan_inputs = 1, body = turn (bool[2] row) => (bool[2] kept) { kept = Identity(row) }>(b)
             fourth = CastLike(x, empty)
+            chosen = If(c) <then_branch = p () => (bool[2, 2] v) { v = Not(b) },
+                            else_branch = q () => (bool[2, 2] w) { w = Identity(b) }>
+            fifth = CastLike(x, chosen)
+            other = If(c) <then_branch = r () => (float[2, 2] k) { k = Neg(x) },
+                           else_branch = s () => (float[2, 2] l) { l = Abs(x) }>
+            sixth = CastLike(b, other)
+            listed = SequenceConstruct(n, b)
+            joined = ConcatFromSequence<axis = 0>(listed)
+            part1, part2 = Split<axis = 0>(joined)
+            seventh = CastLike(x, part2)
+            split = SplitToSequence<axis = 0>(n)
+            zero = Constant<value_int = 0>()
+            at = SequenceAt(split, zero)
+            eighth = CastLike(x, at)
+            floats = SequenceConstruct(x, x)
+            whole = ConcatFromSequence<axis = 0>(floats)
+            ninth = CastLike(b, whole)
+            parts = SplitToSequence<axis = 0>(x)
+            row = SequenceAt(parts, zero)
+            tenth = CastLike(b, row)
         }
         <domain: "own", opset_import: ["": 17]>
         Like (value, like) => (made) { made = CastLike(value, like) }
     """
     x = np.array([[0.5, 0], [2.5, -0.0]], np.float32)
-    made = run(parse_model(text), {"x": x, "b": np.array([[True, False], [True, True]])})
+    b = np.array([[True, False], [True, True]])
+    made = run(parse_model(text), {"x": x, "b": b, "c": np.array(True)})
     assert made["first"].tolist() == [[True, False]]
     assert made["second"].tolist() == [[0, 0], [2, 0]]
-    assert made["third"].tolist() == made["fourth"].tolist() == (x != 0).tolist()
+    for name in ("third", "fourth", "fifth", "seventh", "eighth"):
+        assert made[name].tolist() == (x != 0).tolist()
+    for name in ("sixth", "ninth", "tenth"):
+        assert made[name].tolist() == b.tolist()

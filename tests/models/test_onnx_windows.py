@@ -173,6 +173,18 @@ def test_nearest_elements_of_types_that_are_not_resampled(dtype: str, transforma
         OneNode("Resize", [X, scales(1, 1, 0.5, 2)], [1], opset=10, mode="nearest"),
         OneNode("Resize", [X, scales(1, 1, 0.5, 2)], [1], opset=10, mode="linear"),
         OneNode("Upsample", [X, scales(1, 1, 2, 3)], [1], opset=9, mode="nearest"),
+        OneNode("Resize", [X, scales(), scales(), integers(2, 4, 14, 8)], [1, 2, 3], opset=11, mode="linear"),
+        *(
+            OneNode(
+                "Resize",
+                [X, scales(), scales(1, 1, *each)],
+                [1, 2],
+                opset=11,
+                nearest_mode="floor",
+                coordinate_transformation_mode="tf_half_pixel_for_nn",
+            )
+            for each in ((2, 1), (0.6, 3))
+        ),
         OneNode("Resize", [X, None, scales(1, 1, 0.6, 0.4)], [2], opset=18, mode="linear", antialias=1),
         OneNode("Resize", [X, None, scales(1, 1, 0.6, 0.4)], [2], opset=18, mode="cubic", antialias=1),
         OneNode(
@@ -256,6 +268,45 @@ def test_places_of_a_grid_that_are_no_numbers_are_somewhere() -> None:
         (OneNode("RoiAlign", [X, floats(1, 4), np.zeros(1, np.uint8)]), "its batch indices are UINT8"),
         (OneNode("Resize", [X, None, scales(1, 1, 2, 2)], opset=13), "its scales is not constant"),
         (OneNode("Resize", [X, None, None, integers(2, 4, 7, 2**40)], [3], mode="cubic"), "more than 4194304"),
+        *(
+            (OneNode("Resize", [X, None, *given], [2, 3], opset=19, **{"mode": "nearest", **how}), why)
+            for given, how, why in (
+                ([scales(1, 2, 2)], {}, "are not one above 0 for each of 4 axes"),
+                ([scales(1, 1, 0, 2)], {}, "are not one above 0 for each of 4 axes"),
+                ([None, integers(2, 4, 7)], {}, "are not one for each of 4 axes"),
+                ([None, integers(2, 4, 7, 0)], {}, "its output would have size 0"),
+                ([scales(1, 1, 0.1, 1)], {}, "its output would have size 0"),
+                ([scales(1, 1, 2, 2)], {"mode": "area"}, "its mode is area"),
+                ([scales(1, 1, 2, 2)], {"nearest_mode": "up"}, "its nearest_mode is up"),
+                ([scales(1, 1, 2, 2)], {"coordinate_transformation_mode": "far"}, "transformation_mode is far"),
+                ([scales(1, 1, 2, 2)], {"coordinate_transformation_mode": "tf_crop_and_resize"}, "no roi to crop"),
+            )
+        ),
+        *(
+            (
+                OneNode(
+                    "Resize",
+                    [X, scales(*roi), None, integers(2, 4, 3, 3)],
+                    [1, 3],
+                    opset=19,
+                    coordinate_transformation_mode="tf_crop_and_resize",
+                ),
+                why,
+            )
+            for roi, why in (
+                ([0, 0, 1, 1], "its roi has 4 elements, not two for each of 4 axes"),
+                ([0, 0, 0.5, 0, 1, 1, 0.5, 1], "its roi goes from 0.5 to 0.5"),
+                ([0, 0, 2, 0, 1, 1, 3, 1], "nothing of its input is inside its roi"),
+            )
+        ),
+        (
+            OneNode("Resize", [X.astype(np.int32), None, scales(1, 1, 2, 2)], [2], opset=19, mode="cubic"),
+            "its mode is cubic and its type INT32",
+        ),
+        (
+            OneNode("Resize", [floats(2, 2, 2, 2, 2), None, scales(2, 2, 2, 2, 2)], [2], opset=19, mode="linear"),
+            "it resamples 5 dimensions, more than 4",
+        ),
         (OneNode("FusedConv", [X, floats(1, 4, 1, 1)], domain="com.microsoft", activation="Gelu"), "Gelu"),
     ],
     ids=repr,
