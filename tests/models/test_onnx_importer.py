@@ -101,6 +101,7 @@ CHOICE = """(float[2] x, bool c) => (float[2] y) {
         ("float", "ReduceSum<keepdims=0>(x)", "ReduceMax<keepdims=0>(x)"),
         ("bool[2]", "Less(x, zero)", "Greater(x, zero)"),
         ("float[0]", "Slice(x, nothing, nothing)", "Identity(empty)"),
+        ("bool[0]", "Less(empty, empty)", "Identity(empty_bool)"),
     ],
 )
 def test_branches_of_a_condition_that_is_not_known(type_: str, then: str, other: str, condition: bool) -> None:
@@ -113,8 +114,9 @@ def test_branches_of_a_condition_that_is_not_known(type_: str, then: str, other:
         zero=np.array(0, np.float32),
         nothing=np.array([0]),
         empty=np.zeros(0, np.float32),
+        empty_bool=np.zeros(0, np.bool_),
     )
-    if type_ == "float[0]":
+    if type_.endswith("[0]"):
         made.graph.output.pop(0)  # which has no elements
     check(made, {"x": np.array([-1, 2], np.float32), "c": np.array([condition])})
 
@@ -188,6 +190,95 @@ def test_a_loop_without_a_condition_goes_on_whatever_its_body_says() -> None:
         LOOP.replace("on = Less(i, two)", "on = Identity(no)").replace(", yes, x", ", , x"), trips=np.array(3), no=never
     )
     assert len(run(made, {"x": np.array([1, 2], np.float32)})["all"]) == 3
+
+
+@pytest.mark.parametrize("inputs", ["trips", "trips, ", "trips, , "])
+def test_a_loop_that_is_given_no_condition_asks_for_none(inputs: str) -> None:
+    """Whether it is left out or the last input before it is."""
+    made = model(
+        f"m (float[2] x) => (float[n,2] all) {{ all = Loop<body = b (int64 i, bool go) => (bool on, float[2] e) {{"
+        f"on = Identity(no) f = Cast<to=1>(i) e = Add(x, f) }}>({inputs}) }}",
+        trips=np.array(3),
+        no=np.array(False),
+    )
+    np.testing.assert_array_equal(run(made, {"x": X[0, 0, :2]})["all"], [X[0, 0, :2] + k for k in range(3)])
+
+
+def test_a_loop_with_a_condition_alone() -> None:
+    known = {"yes": np.array(True), "no": np.array(False), "two": np.array(2)}
+    made = run(model(LOOP.replace("(trips, yes, x)", "(, yes, x)"), **known), {"x": np.array([1, 2], np.float32)})
+    assert len(made["all"]) == 3
+    with pytest.raises(NotSupported, match="it goes on forever"):
+        import_model(model(LOOP.replace("(trips, yes, x)", "(, , x)"), **known), {})
+    going = LOOP.replace("on = Less(i, two)", "on = Identity(go)")  # as it is told
+    made = run(model(going, **known, trips=np.array(3)), {"x": np.array([1, 2], np.float32)})
+    assert len(made["all"]) == 3
+    for trips, condition in ((0, "yes"), (3, "no")):
+        with pytest.raises(NotSupported, match="it has no turns"):
+            import_model(model(LOOP.replace("yes", condition), **known, trips=np.array(trips)), {})
+
+
+def test_scans_along_other_axes() -> None:
+    made = model(
+        """m (float[2,3] x, float[4,3] z) => (float[2] y, float[2,3] sums, float[4,3] kept) {
+        y, sums, kept = Scan<num_scan_inputs=2, scan_input_axes=[1,-1], scan_input_directions=[0,1],
+          scan_output_axes=[-1,1], scan_output_directions=[1,0],
+          body = b (float[2] c, float[2] r, float[4] s) => (float[2] d, float[2] e, float[4] t) {
+          d = Add(c, r) e = Identity(d) t = Neg(s) }>(zero, x, z) }""",
+        zero=np.zeros(2, np.float32),
+    )
+    x, z = X[:, 0, :3], X.reshape(8, 3)[:4]
+    found = run(made, {"x": x, "z": z})
+    np.testing.assert_array_equal(found["y"], x.sum(1))
+    np.testing.assert_array_equal(found["sums"], np.cumsum(x, 1)[:, ::-1])
+    np.testing.assert_array_equal(found["kept"], -z[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "why"),
+    [
+        ("y = Scan<num_scan_inputs=0, BODY>(x)", 17, "its num_scan_inputs is 0, and it has 1 inputs"),
+        ("y = Scan<num_scan_inputs=2, BODY>(x)", 17, "its num_scan_inputs is 2, and it has 1 inputs"),
+        ("w = Transpose(x) y = Scan<num_scan_inputs=2, BODY>(x, w)", 17, "its inputs have [2, 3] elements"),
+        ("w = Transpose(x) y = Scan<num_scan_inputs=2, BODY>(, x, w)", 8, "its inputs differ in their first two sizes"),
+        ("y = Scan<num_scan_inputs=1, BODY>(, x)", 8, "Det"),
+        (
+            "c = ReduceMax<keepdims=0>(x) d = Cast<to=9>(c) y = If(d) <then_branch = p () => (float a) { a = Det(x) },"
+            "else_branch = q () => (float[2,3] a) { a = Neg(x) }>",
+            17,
+            "Det",
+        ),
+        (
+            "c = ReduceMax<keepdims=0>(x) d = Cast<to=9>(c) y = If(d) <then_branch = p () => (float[2,3] a) "
+            "{ a = Neg(x) }, else_branch = q () => (float a) { a = Det(x) }>",
+            17,
+            "Det",
+        ),
+        *(
+            (
+                "s = SequenceConstruct(x) c = ReduceMax<keepdims=0>(x) d = Cast<to=9>(c) y = If(d) "
+                f"<then_branch = p () => (float[2,3] a) {{ {a} }}, else_branch = q () => (float[2,3] b) {{ {b} }}>",
+                17,
+                "it makes a sequence, and its condition is not constant",
+            )
+            for a, b in (("a = Neg(x)", "b = Identity(s)"), ("a = Identity(s)", "b = Neg(x)"))
+        ),
+        (
+            "w = Cast<to=22>(x) v = Transpose(w) c = ReduceMax<keepdims=0>(x) d = Cast<to=9>(c) y = If(d) "
+            "<then_branch = p () => (int4[2,3] a) { a = Identity(w) }, "
+            "else_branch = q () => (int4[2,3] b) { b = Reshape(v, same) }>",
+            17,
+            "ELEMENT_WISE_IF takes no INT4 as ATensor",
+        ),
+    ],
+)
+def test_loops_and_branches_that_are_refused(text: str, opset: int, why: str) -> None:
+    body = "body = b (float[3] r) => (float[n] e) { e = Det(r) }"
+    made = model(f"m (float[2,3] x) => (float[n] y) {{ {text.replace('BODY', body)} }}", same=np.array([2, 3]))
+    made.opset_import[0].version = opset
+    with pytest.raises(NotSupported, match=re.escape(why)) as raised:
+        import_model(made, {})
+    assert len(raised.value.nodes) == 1
 
 
 def test_of_a_turn_that_is_not_supported_nothing_else_is_said() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx.parser import parse_model
 
 from app.models.onnx.errors import NotSupported
 from tests.models.onnx_nodes import RANDOM, OneNode, floats, integers
@@ -23,16 +24,24 @@ def all_types(*sizes: int) -> list[Array]:
     "node",
     [
         OneNode("Slice", [X, integers(1, -1), integers(3, -9), integers(0, -1), integers(1, -2)], [1, 2, 3, 4]),
+        OneNode(
+            "Slice", [X, integers(0, -1), integers(9, -9), integers(0, 1), integers(2**40, -(2**63))], [1, 2, 3, 4]
+        ),
         OneNode("Slice", [X, integers(-3), integers(2**63 - 1), integers(1)], [1, 2, 3], opset=10),
         OneNode("Slice", [LONG], opset=9, starts=[1, 0], ends=[9, -1], axes=[2, 0]),
         OneNode("Split", [X, integers(1, 3)], [1], outputs=2, axis=1),
         OneNode("Split", [X], outputs=2, opset=18, axis=-1, num_outputs=2),
+        OneNode("Split", [floats(2, 3)], outputs=2, opset=12),
         OneNode("Concat", [X, floats(3, 0, 5), X[:, :2]], [1], axis=-2),
         OneNode("Tile", [floats(2, 1, 3), integers(1, 4, 1)], [1]),
         *(OneNode("Tile", [each, integers(2, 3)], [1]) for each in all_types(2, 3) if each.dtype != np.float16),
+        OneNode("Pad", [X, integers(1, 0, 0, 0, 0, 0)], [1]),
+        OneNode("Pad", [X > 0, integers(1, 0, 2, 0, 3, 1), np.array(True)], [1, 2]),
+        OneNode("Pad", [X, integers(0, 1, 2, 1, 0, 0), np.array(3, np.float32)], [1], mode="edge"),
         OneNode("Pad", [X, integers(1, 0, 2, 0, 3, 1), np.array(2.5, np.float32)], [1, 2]),
         OneNode("Pad", [X, integers(-1, 2, 0, 0, -1, 1)], [1]),
         OneNode("Pad", [X, integers(0, 1, 0, 1, 0, 0), np.array(-np.inf, np.float32)], [1, 2]),
+        OneNode("Pad", [X, integers(0, 1, 0, 1, 0, 0), np.array(np.nan, np.float32)], [1, 2]),
         OneNode("Pad", [X, integers(0, 1, 2, 1, 0, 0), np.array(3, np.float32)], [1]),
         OneNode("Pad", [LONG, integers(2, 1), None, integers(-1)], [1, 3], opset=18, mode="reflect"),
         OneNode("Pad", [LONG, integers(0, 1, 2, 3, 0, 0)], [1], mode="edge"),
@@ -42,9 +51,11 @@ def all_types(*sizes: int) -> list[Array]:
         OneNode("DepthToSpace", [floats(1, 8, 2, 3)], blocksize=2, mode="CRD"),
         OneNode("SpaceToDepth", [floats(1, 2, 4, 6)], blocksize=2),
         OneNode("ReverseSequence", [X, integers(1, 4, 2)], batch_axis=0, time_axis=1),
+        OneNode("ReverseSequence", [X, integers(1, 3, 2, 3)]),
         OneNode("Trilu", [floats(2, 1, 2, 3, 4), np.array(1)], [1], upper=1),
         OneNode("Trilu", [X, np.array(-1)], [1], upper=0),
         OneNode("EyeLike", [floats(3, 4)], k=-1, dtype=7),
+        OneNode("EyeLike", [floats(3, 4)]),
         OneNode("Gather", [X, np.array([[0, -1], [3, 1]], np.int32)], axis=1),
         OneNode("Gather", [X, np.array(-2)], axis=2),
         *(OneNode("Gather", [each, integers(2, 0)], axis=-1) for each in all_types(2, 3)),
@@ -67,6 +78,26 @@ def all_types(*sizes: int) -> list[Array]:
 )
 def test_movement(node: OneNode) -> None:
     node.compare()
+
+
+def test_tensors_without_elements_between_nodes() -> None:
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        one (float[3, 4] x) => (float[3, 4] y, int64[2] of_joined, int64[2] of_tiled) {
+            lengths = Constant<value_ints = [0, 4]>()
+            nothing, whole = Split<axis = 1>(x, lengths)
+            repeats = Constant<value_ints = [2, 0]>()
+            tiled = Tile(x, repeats)
+            joined = Concat<axis = 0>(nothing, tiled)
+            y = Concat<axis = 1>(nothing, whole, nothing)
+            of_joined = Shape(joined)
+            of_tiled = Shape(tiled)
+        }
+    """
+    x = floats(3, 4)
+    made = run(parse_model(text), {"x": x})
+    np.testing.assert_array_equal(made["y"], x)
+    assert (made["of_joined"].tolist(), made["of_tiled"].tolist()) == ([9, 0], [6, 0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
@@ -124,8 +155,30 @@ def test_einsum(equation: str, sizes: list[tuple[int, ...]], dtype: str) -> None
     [
         (OneNode("Slice", [X, integers(1), integers(2)]), "its starts is not constant"),
         (OneNode("Slice", [X, integers(1), integers(2), integers(3)], [1, 2, 3]), "its axis is 3, of 3 dimensions"),
+        (OneNode("Slice", [X, integers(1, 1), integers(2)], [1, 2]), "do not go together"),
+        (OneNode("Slice", [X, *[integers(1)] * 3, integers(0)], [1, 2, 3, 4]), "do not go together"),
         (OneNode("Tile", [X, integers(1)], [1]), "not one for each of 3 dimensions"),
+        (OneNode("Tile", [X, integers(1, -1, 1)], [1]), "not one for each of 3 dimensions"),
+        (OneNode("Pad", [X, integers(1, 1)], [1]), "not two for each of axes"),
+        (OneNode("Pad", [X, integers(0, -4, 0, 0, 0, 0)], [1]), "nothing of its input is left"),
+        (OneNode("Trilu", [floats(3)]), "it has 1 dimensions"),
+        (OneNode("EyeLike", [X]), "its input has 3 dimensions"),
+        (OneNode("EyeLike", [floats(2, 2)], dtype=16), "its dtype is 16"),
+        (OneNode("DepthToSpace", [X], blocksize=1), "it has 3 dimensions, not 4"),
+        *(
+            (node, "it has 9 dimensions, more than 8")
+            for wide in [floats(*[1] * 8, 2)]
+            for node in (
+                OneNode("Slice", [wide, integers(0), integers(1), integers(8)], [1, 2, 3]),
+                OneNode("Split", [wide, integers(1, 1)], [1], outputs=2, axis=8),
+                OneNode("Concat", [wide, wide], axis=8),
+                OneNode("Tile", [wide, integers(*[1] * 8, 2)], [1]),
+                OneNode("Pad", [wide, integers(*[0] * 17, 1)], [1]),
+            )
+        ),
         (OneNode("Split", [X, integers(1, 1)], [1], outputs=2, axis=1), "do not make up the 4 elements"),
+        (OneNode("Split", [X, integers(5, -1)], [1], outputs=2, axis=1), "do not make up the 4 elements"),
+        (OneNode("Split", [X, integers(1, 1, 2)], [1], outputs=2, axis=1), "it has 2 outputs"),
         (OneNode("Split", [X], outputs=2, opset=18, axis=1, num_outputs=2**60), "it has 2 outputs"),
         (OneNode("ScatterND", [X, integers(0).reshape(1, 1), floats(1, 4, 5)], reduction="sub"), "reduction is sub"),
         (OneNode("ScatterElements", [X, LONG[:, :2], X], opset=18, reduction="mul"), "its updates have sizes"),

@@ -28,6 +28,7 @@ OLDER = [
     Case("ReduceMax", [bytes_(2, 3, dtype="int8")], {"axes": [1]}, opset=12),
     Case("ReduceL2", [floats(2, 3), np.array([1])], {"keepdims": 0}, known=(1,), opset=18),
     Case("BatchNormalization", [floats(2, 3, 4), *(np.abs(floats(3)) for _ in range(4))], opset=7),
+    Case("BatchNormalization", [floats(5), *(np.abs(floats(1)) for _ in range(4))], opset=15),
     Case("Pow", [np.abs(floats(2, 3)), floats(3)], opset=7),
     Case("Mod", [floats(6), floats(6)], {"fmod": 1}, opset=10),
     Case("Upsample", [floats(1, 1, 2, 2), np.array([1, 1, 2, 2], np.float32)], known=(1,), opset=9),
@@ -186,9 +187,12 @@ ACTIVATIONS = [
     Case("Gelu", [floats(3, 4)], {"approximate": "tanh"}, opset=20),
     *(Case(type_, [floats(3, 4)], opset=18) for type_ in ("Selu", "Celu", "HardSwish", "Mish", "Softplus", "Shrink")),
     Case("SimplifiedLayerNormalization", [floats(2, 3, 4), floats(4)]),
+    Case("SimplifiedLayerNormalization", [floats(2, 3, 4), floats(4)], outputs=2),
     Case("SkipLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), floats(4), floats(4), floats(4)], microsoft=True),
     Case("SkipLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), floats(4)], {"epsilon": 0.5}, microsoft=True),
+    Case("SkipLayerNormalization", [floats(2, 3, 4), floats(3, 4), *[floats(4)] * 3], microsoft=True, outputs=4),
     Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), floats(4)], microsoft=True),
+    Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), *[floats(4)] * 2], microsoft=True),
 ]
 
 IDS = np.array([[1, 3, 0], [2, 2, 4]], np.int32)
@@ -202,6 +206,15 @@ EMBEDDED = [
     )
     for mask, places in (([], []), ([np.array([[1, 1, 0], [1, 1, 1]], np.int32)], []), ([None], [IDS % 4]))
 ]
+
+EMBEDDED.append(
+    Case(
+        "EmbedLayerNormalization",
+        [IDS, None, floats(5, 8), floats(4, 8), None, floats(8), floats(8)],
+        microsoft=True,
+        outputs=2,
+    )
+)
 
 SCALES = (scalar(0.02), scalar(0.03), scalar(0.05))
 ZEROS = (scalar(120, "uint8"), scalar(130, "uint8"), scalar(90, "uint8"))
@@ -222,6 +235,11 @@ QUANTIZED = [
     Case("QLinearMul", quantized_inputs(bytes_(2, 3, 4), bytes_(4)), microsoft=True),
     Case("QLinearSigmoid", [*quantized_inputs(bytes_(5, 7))[:3], scalar(1 / 256), scalar(0, "uint8")], microsoft=True),
     Case("QLinearLeakyRelu", quantized_inputs(bytes_(5, 7)), {"alpha": 0.2}, known=(1, 2, 3, 4), microsoft=True),
+    Case("QLinearLeakyRelu", quantized_inputs(bytes_(5, 7)), {}, known=(1, 2, 3, 4), microsoft=True),
+    *(
+        Case("QLinearSoftmax", quantized_inputs(bytes_(2, 3, 5)), {"opset_": 12, **more}, (1, 2, 3, 4), microsoft=True)
+        for more in ({}, {"axis": 1})
+    ),
     Case(
         "QLinearSoftmax", quantized_inputs(bytes_(3, 5)), {"axis": 1, "opset_": 13}, known=(1, 2, 3, 4), microsoft=True
     ),
@@ -309,6 +327,9 @@ QUANTIZED = [
     ),
     Case("QuantizeLinear", [floats(2, 3, 4), np.abs(floats(3)) / 50, bytes_(3)], {"axis": 1}, opset=13),
     Case("QuantizeLinear", [floats(2, 3, 4), SCALES[0]], opset=13),
+    Case("QuantizeLinear", [floats(2, 3), np.abs(floats(3)) / 50, bytes_(3)], opset=13),
+    Case("QuantizeLinear", [floats(2, 3, dtype="float16"), scalar(0.5, "float16")], opset=19),
+    Case("QuantizeLinear", [100 * floats(9), SCALES[0]], {"output_dtype": 5}, opset=21),
     Case("QuantizeLinear", [100 * floats(9), SCALES[0], scalar(-3, "int16")], opset=21),
     Case(
         "QuantizeLinear",
@@ -319,6 +340,8 @@ QUANTIZED = [
     Case("DequantizeLinear", [bytes_(2, 3, dtype="int32"), SCALES[0]], opset=13),
     Case("DequantizeLinear", [bytes_(2, 3, 4), np.abs(floats(4)), bytes_(4)], {"axis": -1}, opset=13),
     Case("DequantizeLinear", [bytes_(2, 3), floats(3), bytes_(3)], {"axis": 1}, microsoft=True),
+    Case("DequantizeLinear", [bytes_(2, 3), floats(3), bytes_(3)], microsoft=True),
+    Case("DequantizeLinear", [bytes_(2, 3), scalar(0.5, "float16")], {"output_dtype": 1}, opset=23),
     Case(
         "DequantizeLinear",
         [bytes_(6, 2, dtype="int16"), floats(3, 2), bytes_(3, 2, dtype="int16")],
@@ -478,8 +501,68 @@ def test_results_are_those_of_numpy(case: Case, wanted: Array) -> None:
     np.testing.assert_allclose(made, wanted, rtol=case.within, atol=case.within)
 
 
+def test_zero_points_that_are_left_out_are_0() -> None:
+    a, b = np.array([1, 2, 3], np.uint8), np.array([1, 2, 250], np.uint8)
+    case = Case("QLinearAdd", [a, scalar(1), None, b, scalar(1), None, scalar(2)], microsoft=True)
+    (made,) = case.node.made([a])
+    assert made.tolist() == [1, 2, 126]
+
+
+def test_integers_are_quantized() -> None:
+    (made,) = Case("QuantizeLinear", [np.array([-3, 3, 1000], np.int32), scalar(2)]).node.made([bytes_(3)])
+    assert made.tolist() == [0, 2, 255]
+
+
+def test_blocks_of_4_bits() -> None:
+    x, scale = np.array([[1, -9], [2, 9], [3, -3], [40, 3]], np.float32), np.array([[1, 2], [2, 1]], np.float32)
+    given = {"axis": 0, "block_size": 2}
+    for zero, wanted in (
+        (None, [[1, 0], [2, 4], [2, 0], [15, 3]]),
+        ([[1, 5], [2, 4]], [[2, 1], [3, 9], [4, 1], [15, 7]]),
+    ):
+        point = None if zero is None else np.array(zero).astype("uint4")
+        more = {} if zero else {"output_dtype": 21}
+        (made,) = Case("QuantizeLinear", [x, scale, point], given | more, opset=21).node.made([x.astype("uint4")])
+        assert made.astype(int).tolist() == wanted
+        (made,) = Case("DequantizeLinear", [made, scale, point], given, opset=21).node.made([x])
+        moved = np.array(wanted) - np.repeat(zero or [[0, 0], [0, 0]], 2, 0)
+        np.testing.assert_array_equal(made, moved * np.repeat(scale, 2, 0))
+
+
 DOUBLES = floats(2, 3, dtype="float64")
 REFUSED = [
+    (Case("InstanceNormalization", [floats(2, 3), *[floats(3)] * 2]), "its input has 2 dimensions, not 3 or more"),
+    (Case("LpNormalization", [X], {"p": 3}), "its p is 3"),
+    (Case("GroupNorm", [floats(2, 4), LAST, LAST], {"groups": 2}, microsoft=True), "2 dimensions, not 3 or more"),
+    (Case("GroupNorm", [CHANNELED, LAST, LAST], {"groups": 0}, microsoft=True), "has no 0 groups of channels"),
+    (Case("GroupNormalization", [floats(4), LAST, LAST], {"num_groups": 2}, opset=21), "has no 2 groups of channels"),
+    (
+        Case("GroupNormalization", [X.reshape(2, 4, 12), LAST[:3], LAST[:3]], {"num_groups": 2}, opset=21),
+        "its scale or bias has not 4 elements",
+    ),
+    (
+        Case("EmbedLayerNormalization", [IDS[0], None, *[floats(5, 8)] * 2, None, *[floats(8)] * 2], microsoft=True),
+        "its input_ids have 1 dimensions, not 2",
+    ),
+    (
+        Case("SkipSimplifiedLayerNormalization", [X, X, LAST], microsoft=True, outputs=3),
+        "its mean or inverse standard deviation is asked for",
+    ),
+    (Case("DynamicQuantizeLinear", [DOUBLES], outputs=3), "DYNAMIC_QUANTIZE_LINEAR takes no FLOAT64 as InputTensor"),
+    (Case("QuantizeLinear", [floats(3), scalar(1), scalar(0, "int32")]), "DirectML does not quantize to INT32"),
+    (
+        Case(
+            "QuantizeLinear",
+            [bytes_(4, dtype="int32"), floats(2), None],
+            {"block_size": 2, "axis": 0, "output_dtype": 22},
+            opset=21,
+        ),
+        "QUANTIZE takes no INT32 as InputTensor",
+    ),
+    *(
+        (Case("QuantizeLinear", [floats(4, 2), *given], {"axis": 0, "block_size": 2}, opset=21), "is not for whole")
+        for given in ([floats(2)], [floats(2, 1)], [floats(2, 2), bytes_(2, 1)], [floats(1, 2)])
+    ),
     (Case("DFT", [SPECTRUM], {"axis": 3}), "its axis is 3, along which"),
     (Case("DFT", [SPECTRUM[..., 0]]), "whose last one is neither 1 nor 2"),
     (Case("DFT", [SPECTRUM, np.array(0)], {}, (1,)), "its dft_length is [0]"),
@@ -634,8 +717,9 @@ def test_what_is_bool_stays_known_for_it() -> None:
     """Through operators that take any type, functions and loops, until it is cast."""
     text = """
         <ir_version: 8, opset_import: ["": 17, "own": 1]>
-        one (float[2, 2] x, bool[2, 2] b)
-            => (bool[1, 2] first, uint8[2, 2] second, bool[2, 2] third, bool[2, 2] fourth) {
+        one (float[2, 2] x, bool[2, 2] b, bool c)
+            => (bool[1, 2] first, uint8[2, 2] second, bool[2, 2] third, bool[2, 2] fourth, bool[2, 2] fifth,
+                float[2, 2] sixth, bool[2, 2] seventh, bool[2, 2] eighth, float[2, 2] ninth, float[2, 2] tenth) {
             n = Not(b)
             start = Constant<value_ints = [1]>()
             end = Constant<value_ints = [2]>()
@@ -648,12 +732,36 @@ def test_what_is_bool_stays_known_for_it() -> None:
             third = CastLike(x, g)
             empty = Scan<num_scan_inputs = 1, body = turn (bool[2] row) => (bool[2] kept) { kept = Identity(row) }>(b)
             fourth = CastLike(x, empty)
+            chosen = If(c) <then_branch = p () => (bool[2, 2] v) { v = Not(b) },
+                            else_branch = q () => (bool[2, 2] w) { w = Identity(b) }>
+            fifth = CastLike(x, chosen)
+            other = If(c) <then_branch = r () => (float[2, 2] k) { k = Neg(x) },
+                           else_branch = s () => (float[2, 2] l) { l = Abs(x) }>
+            sixth = CastLike(b, other)
+            listed = SequenceConstruct(n, b)
+            joined = ConcatFromSequence<axis = 0>(listed)
+            part1, part2 = Split<axis = 0>(joined)
+            seventh = CastLike(x, part2)
+            split = SplitToSequence<axis = 0>(n)
+            zero = Constant<value_int = 0>()
+            at = SequenceAt(split, zero)
+            eighth = CastLike(x, at)
+            floats = SequenceConstruct(x, x)
+            whole = ConcatFromSequence<axis = 0>(floats)
+            ninth = CastLike(b, whole)
+            parts = SplitToSequence<axis = 0>(x)
+            row = SequenceAt(parts, zero)
+            tenth = CastLike(b, row)
         }
         <domain: "own", opset_import: ["": 17]>
         Like (value, like) => (made) { made = CastLike(value, like) }
     """
     x = np.array([[0.5, 0], [2.5, -0.0]], np.float32)
-    made = run(parse_model(text), {"x": x, "b": np.array([[True, False], [True, True]])})
+    b = np.array([[True, False], [True, True]])
+    made = run(parse_model(text), {"x": x, "b": b, "c": np.array(True)})
     assert made["first"].tolist() == [[True, False]]
     assert made["second"].tolist() == [[0, 0], [2, 0]]
-    assert made["third"].tolist() == made["fourth"].tolist() == (x != 0).tolist()
+    for name in ("third", "fourth", "fifth", "seventh", "eighth"):
+        assert made[name].tolist() == (x != 0).tolist()
+    for name in ("sixth", "ninth", "tenth"):
+        assert made[name].tolist() == b.tolist()

@@ -83,11 +83,12 @@ def mask(*sizes: int) -> np.ndarray[Any, Any]:
         *(
             OneNode(
                 "MultiHeadAttention",
-                [floats(BATCH, 3, HIDDEN), floats(BATCH, HEADS, 5, SIZE), floats(BATCH, HEADS, 5, SIZE), bias],
+                [floats(BATCH, 3, HIDDEN), *[floats(BATCH, HEADS, 5, SIZE)] * 2, bias, of_keys],
                 domain=OURS,
                 num_heads=HEADS,
             )
             for bias in (None, floats(3 * HIDDEN))
+            for of_keys in (None, mask(BATCH, 5))
         ),
         OneNode(
             "Attention",
@@ -124,6 +125,18 @@ def mask(*sizes: int) -> np.ndarray[Any, Any]:
                 *(np.array([120], np.uint8), np.array([1], np.int8)),
             ],
             [1, 2, 3, 4, 6, 7],
+            domain=OURS,
+            num_heads=HEADS,
+        ),
+        OneNode(
+            "QAttention",
+            [
+                *(RANDOM.integers(0, 256, (BATCH, 2, 5)).astype(np.uint8), mask(5, 3 * HIDDEN).astype(np.int8)),
+                *(floats(3 * HIDDEN), np.array([0.02], np.float32), np.array([0.5], np.float32), mask(BATCH, 5)),
+                *(None, None, floats(2, BATCH, HEADS, 3, SIZE)),
+            ],
+            [1, 2, 3, 4],
+            outputs=2,
             domain=OURS,
             num_heads=HEADS,
         ),
@@ -181,6 +194,28 @@ def test_stacked_attention_is_that_of_its_parts() -> None:
     for inputs in ([np.stack([query, key, value], 3)], [apart[0], np.stack([key, value], 3)]):
         (made,) = OneNode("MultiHeadAttention", inputs, domain=OURS, num_heads=HEADS).made([expected])
         np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+    key, value = (floats(BATCH, 5, HEADS, SIZE) for _ in range(2))
+    more = [None, mask(BATCH, 5)]
+    apart = [apart[0], *(each.reshape(BATCH, 5, HIDDEN) for each in (key, value)), *more]
+    (expected,) = OneNode("MultiHeadAttention", apart, domain=OURS, num_heads=HEADS).expected()
+    stacked = [apart[0], np.stack([key, value], 3), None, *more]
+    (made,) = OneNode("MultiHeadAttention", stacked, domain=OURS, num_heads=HEADS).made([expected])
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind"),
+    [
+        ((BATCH,), "KEY_SEQUENCE_LENGTH"),
+        ((2 * BATCH,), "KEY_SEQUENCE_END_START"),
+        ((3 * BATCH + 2,), "KEY_QUERY_SEQUENCE_LENGTH_START_END"),
+        ((BATCH, 5), "BOOLEAN"),
+    ],
+)
+def test_the_kind_of_a_mask_is_told_by_its_sizes(sizes: tuple[int, ...], kind: str) -> None:
+    made = many_headed(3, 5, None, np.ones(sizes, np.int32)).model([floats(1)])
+    (node,) = import_model(made, {}).graph.document["Nodes"]
+    assert node["Desc"]["MaskType"] == kind
 
 
 @pytest.mark.parametrize(
@@ -192,9 +227,25 @@ def test_stacked_attention_is_that_of_its_parts() -> None:
         (recurrent("GRU", 1, whole=False, activations=["Tanh"]), "it has 1 activations, not 2"),
         (recurrent("GRU", 1, whole=False, direction="sideways"), "its direction is sideways"),
         (many_headed(3, 5, None, mask(BATCH, 4)), "its mask has sizes"),
+        (many_headed(3, 5, None, mask(BATCH, 5).astype(np.int64)), "its mask is INT64"),
+        *(
+            (many_headed(3, 5, *[None] * (more - 3), np.array([1], np.int32)), "it has a past of stated lengths")
+            for more in (8, 9)
+        ),
+        (
+            OneNode("MultiHeadAttention", [floats(1, 3, 4)] * 3, outputs=4, domain=OURS, num_heads=1),
+            "gives its scores away",
+        ),
+        *(
+            (
+                OneNode("Attention", [floats(1, 2, 3), floats(3, 12)], domain=OURS, num_heads=1, **more),
+                "its past lies in shared memory, or it turns its keys",
+            )
+            for more in ({"do_rotary": 1}, {"past_present_share_buffer": 1})
+        ),
     ],
     ids=repr,
 )
 def test_refused(node: OneNode, why: str) -> None:
     with pytest.raises(NotSupported, match=why):
-        run(node.model([floats(1)]), node.inputs)
+        run(node.model([floats(1)] * 4), node.inputs)

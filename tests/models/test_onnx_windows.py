@@ -49,6 +49,8 @@ def scales(*each: float) -> np.ndarray:
             count_include_pad=1,
             ceil_mode=1,
         ),
+        OneNode("AveragePool", [X], opset=19, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[3, 3], ceil_mode=1),
+        OneNode("AveragePool", [X], kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER", count_include_pad=1),
         # What rounding up lets the last window reach is no padding, though padding counts.
         OneNode(
             "AveragePool", [X], kernel_shape=[4, 3], strides=[2, 3], auto_pad="VALID", ceil_mode=1, count_include_pad=1
@@ -69,6 +71,7 @@ def scales(*each: float) -> np.ndarray:
         OneNode(
             "MaxUnpool", [floats(1, 1, 2, 2), np.array([[[[1, 6], [9, 15]]]])], kernel_shape=[2, 2], strides=[2, 2]
         ),
+        OneNode("MaxUnpool", [floats(1, 1, 3), integers(1, 3, 5).reshape(1, 1, 3)], kernel_shape=[2], strides=[2]),
         # 2.5 is rounded up to 3.
         OneNode(
             "MaxRoiPool",
@@ -83,6 +86,20 @@ def test_windows(node: OneNode) -> None:
     node.compare()
 
 
+def test_all_that_more_dimensions_have_is_one_window() -> None:
+    """Of as many as onnxruntime does not take."""
+    x = floats(2, 3, 2, 2, 3, 2)
+    for operator, function in (("GlobalAveragePool", np.mean), ("GlobalMaxPool", np.max)):
+        expected = function(x, (2, 3, 4, 5), keepdims=True)
+        (made,) = OneNode(operator, [x]).made([expected])
+        np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+    for sizes in ((1, 5, 3), (1, 5, 3, 2, 2)):
+        x = floats(*sizes)
+        (expected,) = OneNode("LRN", [x.reshape(1, 5, 3, -1)], size=3, alpha=0.3).expected()
+        (made,) = OneNode("LRN", [x], size=3, alpha=0.3).made([expected.reshape(sizes)])
+        np.testing.assert_allclose(made, expected.reshape(sizes), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
 def test_regions_are_read_at_the_edges_and_have_a_pixel_at_least(mode: str) -> None:
     regions = scales(0, 0, 7, 6, 2.2, 3, 2.4, 3.1).reshape(2, 4)
@@ -92,6 +109,9 @@ def test_regions_are_read_at_the_edges_and_have_a_pixel_at_least(mode: str) -> N
         "sampling_ratio": 2,
         "coordinate_transformation_mode": mode,
     }
+    OneNode("RoiAlign", [X, regions, integers(1, 0)], **attributes).compare(1e-4)
+    OneNode("RoiAlign", [X, regions, integers(1, 0)], spatial_scale=0.5, **attributes).compare(1e-4)
+    del attributes["sampling_ratio"]  # so that it is as many as there are pixels
     OneNode("RoiAlign", [X, regions, integers(1, 0)], **attributes).compare(1e-4)
 
 
@@ -153,6 +173,18 @@ def test_nearest_elements_of_types_that_are_not_resampled(dtype: str, transforma
         OneNode("Resize", [X, scales(1, 1, 0.5, 2)], [1], opset=10, mode="nearest"),
         OneNode("Resize", [X, scales(1, 1, 0.5, 2)], [1], opset=10, mode="linear"),
         OneNode("Upsample", [X, scales(1, 1, 2, 3)], [1], opset=9, mode="nearest"),
+        OneNode("Resize", [X, scales(), scales(), integers(2, 4, 14, 8)], [1, 2, 3], opset=11, mode="linear"),
+        *(
+            OneNode(
+                "Resize",
+                [X, scales(), scales(1, 1, *each)],
+                [1, 2],
+                opset=11,
+                nearest_mode="floor",
+                coordinate_transformation_mode="tf_half_pixel_for_nn",
+            )
+            for each in ((2, 1), (0.6, 3))
+        ),
         OneNode("Resize", [X, None, scales(1, 1, 0.6, 0.4)], [2], opset=18, mode="linear", antialias=1),
         OneNode("Resize", [X, None, scales(1, 1, 0.6, 0.4)], [2], opset=18, mode="cubic", antialias=1),
         OneNode(
@@ -220,9 +252,61 @@ def test_places_of_a_grid_that_are_no_numbers_are_somewhere() -> None:
         (OneNode("Conv", [floats(1, 1, 2, 2, 2, 2), floats(1, 1, 1, 1, 1, 1)]), "4 spatial dimensions"),
         (OneNode("Conv", [X, floats(1, 4, 9, 9)]), "larger than the tensor"),
         (OneNode("ConvTranspose", [X, floats(4, 1, 1, 1)], output_shape=[9, 9]), "a stride or more beyond"),
+        (OneNode("AveragePool", [floats(1, 1, 2, 2, 2, 2)], kernel_shape=[1] * 4), "4 spatial dimensions, not 1 to 3"),
+        (OneNode("MaxPool", [X], kernel_shape=[2]), "2 spatial dimensions, not 1 to 3 as kernel_shape"),
+        (OneNode("GlobalMaxPool", [floats(2)]), "it has 1 dimensions"),
+        (OneNode("LRN", [floats(2)], size=1), "it has 1 dimensions"),
+        (OneNode("MaxUnpool", [floats(1, 1, 1, 1, 1), integers(0)], kernel_shape=[1, 1, 1]), "3 spatial dimensions"),
+        *(
+            (
+                OneNode("MaxUnpool", [floats(1, 1, 1, 1), integers(0), integers(*sizes)], [2], kernel_shape=[2, 2]),
+                why,
+            )
+            for sizes, why in (((1, 1, 2), "is none of"), ((2, 1, 2, 2), "is none of"), ((1, 1, 2, 1), "is smaller"))
+        ),
         (OneNode("RoiAlign", [X, floats(1, 4), integers(0)], mode="max"), "its mode is max"),
+        (OneNode("RoiAlign", [X, floats(1, 4), np.zeros(1, np.uint8)]), "its batch indices are UINT8"),
         (OneNode("Resize", [X, None, scales(1, 1, 2, 2)], opset=13), "its scales is not constant"),
         (OneNode("Resize", [X, None, None, integers(2, 4, 7, 2**40)], [3], mode="cubic"), "more than 4194304"),
+        *(
+            (OneNode("Resize", [X, None, *given], [2, 3], opset=19, **{"mode": "nearest", **how}), why)
+            for given, how, why in (
+                ([scales(1, 2, 2)], {}, "are not one above 0 for each of 4 axes"),
+                ([scales(1, 1, 0, 2)], {}, "are not one above 0 for each of 4 axes"),
+                ([None, integers(2, 4, 7)], {}, "are not one for each of 4 axes"),
+                ([None, integers(2, 4, 7, 0)], {}, "its output would have size 0"),
+                ([scales(1, 1, 0.1, 1)], {}, "its output would have size 0"),
+                ([scales(1, 1, 2, 2)], {"mode": "area"}, "its mode is area"),
+                ([scales(1, 1, 2, 2)], {"nearest_mode": "up"}, "its nearest_mode is up"),
+                ([scales(1, 1, 2, 2)], {"coordinate_transformation_mode": "far"}, "transformation_mode is far"),
+                ([scales(1, 1, 2, 2)], {"coordinate_transformation_mode": "tf_crop_and_resize"}, "no roi to crop"),
+            )
+        ),
+        *(
+            (
+                OneNode(
+                    "Resize",
+                    [X, scales(*roi), None, integers(2, 4, 3, 3)],
+                    [1, 3],
+                    opset=19,
+                    coordinate_transformation_mode="tf_crop_and_resize",
+                ),
+                why,
+            )
+            for roi, why in (
+                ([0, 0, 1, 1], "its roi has 4 elements, not two for each of 4 axes"),
+                ([0, 0, 0.5, 0, 1, 1, 0.5, 1], "its roi goes from 0.5 to 0.5"),
+                ([0, 0, 2, 0, 1, 1, 3, 1], "nothing of its input is inside its roi"),
+            )
+        ),
+        (
+            OneNode("Resize", [X.astype(np.int32), None, scales(1, 1, 2, 2)], [2], opset=19, mode="cubic"),
+            "its mode is cubic and its type INT32",
+        ),
+        (
+            OneNode("Resize", [floats(2, 2, 2, 2, 2), None, scales(2, 2, 2, 2, 2)], [2], opset=19, mode="linear"),
+            "it resamples 5 dimensions, more than 4",
+        ),
         (OneNode("FusedConv", [X, floats(1, 4, 1, 1)], domain="com.microsoft", activation="Gelu"), "Gelu"),
     ],
     ids=repr,

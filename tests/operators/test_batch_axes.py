@@ -169,9 +169,11 @@ def check(operator: CompiledOperator, name: str, axis: int, reads: Reads) -> boo
             if own != axes.get(each):
                 for made in (data, others):
                     made[each] = np.repeat(np.take(made[each], [0], own), sizes[own], own)
-    if not axes:
-        return False
     items = run(operator, data, name)
+    if not axes:
+        first = np.take(items, [0], axis)
+        assert np.broadcast_to(first, items.shape).tobytes() == items.tobytes(), (operator.operator, name, axis)
+        return False
     for place in (0, count - 1):
         changed = dict(data)
         for each, own in axes.items():

@@ -173,7 +173,7 @@ def _attended(
                 first.data_type,
                 (sizes.batch, sizes.heads, sizes.keys, size),
             )
-    scale = float(node.attribute("scale", 0.0) or 0.0)
+    scale = float(node.attribute("scale", 0.0))
     return node.build.operator(
         "MULTIHEAD_ATTENTION",
         {**tensors, "MaskTensor": mask, "RelativePositionBiasTensor": relative},

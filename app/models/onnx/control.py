@@ -122,6 +122,7 @@ def _loop(
     names, outputs = [each.name for each in body.input], [each.name for each in body.output]
     most = None if inputs[0] is None else int(_known(inputs[0], "trip count").reshape(()))
     goes_on: Any = inputs[1] if len(inputs) > 1 else None
+    is_asked = goes_on is not None or most is None  # or what the body says of it counts for nothing
     carried: list[Any] = list(inputs[2:])
     scanned: list[list[Any]] = [[] for _ in outputs[1 + len(carried) :]]
     turn = 0
@@ -136,7 +137,7 @@ def _loop(
             made = runner.run(body, inner, opsets, outputs, outer)
         if any(each is NOTHING for each in made):
             return [NOTHING] * len(proto.output)
-        goes_on, carried = made[0] if inputs[1:2] != [None] or most is None else None, made[1 : 1 + len(carried)]
+        goes_on, carried = made[0] if is_asked else None, made[1 : 1 + len(carried)]
         for each, value in zip(scanned, made[1 + len(carried) :], strict=True):
             each.append(value)
         turn += 1
@@ -182,8 +183,8 @@ def _scan_of_batches(
         parts = [_part(runner.build, each, 0, row) for each in read]
         with runner.turn(row):
             made.append(_scanned(runner, scope, opsets, parts, outer, renamed))
-    if any(each is NOTHING for row in made for each in row):
-        return [NOTHING] * len(made[0])
+        if any(each is NOTHING for each in made[-1]):
+            return made[-1]
     return [_stacked(runner.build, list(each), 0) for each in zip(*made, strict=True)]
 
 

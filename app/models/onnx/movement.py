@@ -1,7 +1,7 @@
 """Elements moved as they are: cut out, joined, repeated, padded, turned round."""
 
 from collections.abc import Sequence
-from math import isfinite, prod
+from math import isnan, prod
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,8 @@ def window(node: Node, x: View, ranges: Sequence[range]) -> Value:
         {
             "InputWindowOffsets": [min(each[0], each[-1]) for each in ranges],
             "InputWindowSizes": [abs(each[-1] - each[0]) + 1 for each in ranges],
-            "InputWindowStrides": [each.step for each in ranges],
+            # A step along which only one element lies may be any.
+            "InputWindowStrides": [each.step if len(each) > 1 else 1 for each in ranges],
         },
         {"OutputTensor": (x.data_type, sizes)},
     )
@@ -94,7 +95,7 @@ def padded(
     limited(len(x.sizes))
     sizes = tuple(size + start + end for size, start, end in zip(x.sizes, starts, ends, strict=True))
     taken = x
-    if not isfinite(value):  # which no attribute is, but its bits
+    if isnan(value):  # which no scalar is, but its bits
         value = int(np.array(value, numpy_type(x.data_type)).view(f"u{x.data_type.bits // 8}"))
         taken = raw(x)
     made = node.build.operator(

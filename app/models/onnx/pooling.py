@@ -152,8 +152,7 @@ def roi_align(node: Node) -> View:
     """ONNX repeats the outermost elements for one element around the tensor: so they are padded."""
     x, regions, batches = node.view(0), node.view(1), node.view(2)
     mode = node.attribute("mode", "avg")
-    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
-    is_half = node.attribute("coordinate_transformation_mode", default) == "half_pixel"
+    is_half = node.attribute("coordinate_transformation_mode") == "half_pixel"  # which opset 10 has not
     scale = float(node.attribute("spatial_scale", 1.0))
     samples = int(node.attribute("sampling_ratio", 0))
     height, width = int(node.attribute("output_height", 1)), int(node.attribute("output_width", 1))

@@ -83,7 +83,7 @@ def each_row(x: Any, rank: int) -> Any:
 
 def each_column(x: Any, rank: int) -> Any:
     """As a row, to go with them: without the leading dimensions that they do not have, which are 1."""
-    return x.reshape(x.shape[-rank:]) if x is not None and x.ndim > rank else x
+    return x if x is None else x.reshape(x.shape[-rank:])
 
 
 def over_matrices(x: TensorDesc, sizes: list[int], *, by_row: bool) -> TensorDesc:
@@ -104,7 +104,7 @@ def row_violations(name: str, desc: TensorDesc | None, of: str, matrices: Sequen
     if desc is None or desc.elements == 1:
         return
     rows = matrices[-2]
-    is_column = desc.rank > 1 and desc.Sizes[-2:] == [rows, 1] and _leads(desc.Sizes[:-2], matrices[:-2])
+    is_column = desc.Sizes[-2:] == [rows, 1] and _leads(desc.Sizes[:-2], matrices[:-2])
     if desc.Sizes != [rows] and not is_column:
         right = [rows] if desc.rank == 1 else [*[1] * (desc.rank - 2), rows, 1]
         yield _wrong(name, desc, f"{rows} elements, one for each row of {of}", right)

@@ -17,6 +17,10 @@ from tests.operators.descriptors import descriptor, refusals
 INTEGERS = ["int8", "uint8"]
 
 
+def desc(data_type: str, *sizes: int) -> dict[str, Any]:
+    return {"DataType": data_type, "Sizes": list(sizes)}
+
+
 def integers(rng: np.random.Generator, sizes: list[int], dtype: str) -> Array:
     limits = np.iinfo(dtype)
     return laid_out(rng, rng.integers(limits.min, limits.max, sizes, endpoint=True).astype(dtype))
@@ -271,6 +275,52 @@ def test_dynamic_quantization_of_nothing_but_0_and_of_nan() -> None:
     assert np.isnan(made["OutputScaleTensor"]).all()
 
 
+@pytest.mark.parametrize("stated", ["OutputTensor", "OutputZeroPointTensor"])
+def test_dynamic_quantization_has_the_type_that_one_output_states(stated: str) -> None:
+    sizes = [1, 3] if stated == "OutputTensor" else [1, 1]
+    document = {"Type": "DYNAMIC_QUANTIZE_LINEAR", stated: desc("INT8", *sizes)}
+    made = run(document, {"InputTensor": np.array([[0, 1, 255]], np.float32)})
+    assert {name: each.dtype for name, each in made.items()} == {
+        "OutputTensor": np.int8,
+        "OutputScaleTensor": np.float32,
+        "OutputZeroPointTensor": np.int8,
+    }
+    assert made["OutputTensor"].tolist() == [[-128, -127, 127]]
+
+
+def test_a_stated_output_may_be_of_another_type_than_what_it_is_of() -> None:
+    """And says where it is saturated, if no zero point does."""
+    one, x = np.ones((1, 1), np.float32), np.array([[200]], np.uint8)
+    by = dict.fromkeys(("AScaleTensor", "BScaleTensor", "OutputScaleTensor"), one)
+    document = {"Type": "QUANTIZED_LINEAR_MATRIX_MULTIPLY", "OutputTensor": desc("INT8", 1, 1)}
+    made = run(document, {"ATensor": x, "BTensor": np.ones((1, 1), np.uint8), **by})["OutputTensor"]
+    assert (made.dtype, made.tolist()) == (np.int8, [[127]])
+    plain = {name: [1] for name in ("Strides", "Dilations")} | {name: [0] for name in ("StartPadding", "EndPadding")}
+    document = {"Type": "QUANTIZED_LINEAR_CONVOLUTION", "OutputTensor": desc("INT8", 1, 1, 1), "GroupCount": 1} | plain
+    by = {name: one.reshape(1, 1, 1) for name in ("InputScaleTensor", "FilterScaleTensor", "OutputScaleTensor")}
+    inputs = {"InputTensor": x.reshape(1, 1, 1), "FilterTensor": np.ones((1, 1, 1), np.uint8), **by}
+    made = run(document, inputs)["OutputTensor"]
+    assert (made.dtype, made.tolist()) == (np.int8, [[[127]]])
+
+
+def test_types_of_outputs_in_blocks_that_are_left_out() -> None:
+    """Those of the zero point and of the scale."""
+    scale, x = np.full((1, 1), 0.5, np.float16), np.array([[-100, 1, 100]], np.float16)
+    document = {"Type": "QUANTIZE", "QuantizationType": "SCALE_ZERO_POINT"}
+    made = run(document, InputTensor=x, QuantizationTensors=[scale, np.ones((1, 1), np.int8)])["OutputTensor"]
+    assert (made.dtype, made.tolist()) == (np.int8, [[-128, 3, 127]])
+    document = {"Type": "DEQUANTIZE", "QuantizationType": "SCALE"}
+    restored = run(document, InputTensor=made, QuantizationTensors=[scale])["OutputTensor"]
+    assert (restored.dtype, restored.tolist()) == (np.float16, [[-64, 1.5, 63.5]])
+
+
+def test_blocks_of_several_places_are_no_batch() -> None:
+    document = {"Type": "DEQUANTIZE", "QuantizationType": "SCALE", "InputTensor": desc("INT8", 4, 6)}
+    for blocks, axes in (([4, 2], [0]), ([1, 6], [0, 1]), ([2, 3], [])):
+        made = compiled(document | {"QuantizationTensors": [desc("FLOAT32", *blocks)]})
+        assert [*made.batch_axes("OutputTensor")] == axes
+
+
 RANGES = {"INT8": (-128, 127), "UINT8": (0, 255), "INT4": (-8, 7), "UINT4": (0, 15)}
 
 
@@ -396,10 +446,6 @@ def test_memory_for_what_lies_between_elements_of_4_bits_is_counted() -> None:
     assert far - packed == 8 * 999
 
 
-def desc(data_type: str, *sizes: int) -> dict[str, Any]:
-    return {"DataType": data_type, "Sizes": list(sizes)}
-
-
 @pytest.mark.parametrize(
     ("kind", "members", "pointer", "allowed"),
     [
@@ -433,6 +479,22 @@ def desc(data_type: str, *sizes: int) -> dict[str, Any]:
             "/BZeroPointTensor/Sizes",
             [1, 2],
         ),
+        *[
+            ("MATRIX_MULTIPLY_INTEGER", {name: desc("UINT8", *more, *whole)}, f"/{name}/Sizes", [1] * len(more) + whole)
+            for name, whole in (("AZeroPointTensor", [2, 1]), ("BZeroPointTensor", [1, 2]))
+            for more in ([1, 2], [2, 1])
+        ],
+        (
+            "MATRIX_MULTIPLY_INTEGER",
+            {
+                "ATensor": desc("UINT8", 2, 3),
+                "BTensor": desc("UINT8", 3, 2),
+                "OutputTensor": None,
+                "AZeroPointTensor": desc("UINT8", 2, 1, 2, 1),
+            },
+            "/AZeroPointTensor/Sizes",
+            [1, 1, 2, 1],
+        ),
         (
             "QUANTIZED_LINEAR_MATRIX_MULTIPLY",
             {"OutputScaleTensor": desc("FLOAT32", 1, 1, 1, 2)},
@@ -447,9 +509,9 @@ def desc(data_type: str, *sizes: int) -> dict[str, Any]:
         ),
         (
             "MATRIX_MULTIPLY_INTEGER_TO_FLOAT",
-            {"BTensor": desc("UINT8", 1, 1, 2, 2)},
+            {"BTensor": desc("UINT8", 1, 1, 2, 3)},  # of which the bias is judged when it is right
             "/BTensor/Sizes",
-            [1, 1, 3, 2],
+            [1, 1, 3, 3],
         ),
         (
             "CONVOLUTION_INTEGER",
@@ -491,6 +553,7 @@ def desc(data_type: str, *sizes: int) -> dict[str, Any]:
         ),
         ("QUANTIZE", {"QuantizationType": "NONE"}, "/QuantizationType", ["SCALE", "SCALE_ZERO_POINT"]),
         ("QUANTIZE", {"QuantizationType": "SCALE"}, "/QuantizationTensors", 1),
+        ("QUANTIZE", {"QuantizationTensors": [desc("FLOAT32", 1, 1, 1, 1)] * 3}, "/QuantizationTensors", 2),
         ("QUANTIZE", {"QuantizationTensorCount": 1}, "/QuantizationTensorCount", 2),
         ("QUANTIZE", {"OutputTensor": desc("INT8", 1, 1, 2, 3)}, "/QuantizationTensors/1/DataType", "INT8"),
         (
