@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx.parser import parse_model
@@ -122,6 +123,15 @@ WITH_CONSTANTS = [
     ),
 ]
 
+INDICES = np.array([[3, 0, -1], [4, 2, 2]])
+
+
+def halves(kind: str, *sizes: int) -> Array:
+    """Of 4 bits, of which NumPy has no type of its own."""
+    made: Array = bytes_(*sizes).astype(getattr(ml_dtypes, kind))
+    return made
+
+
 WRAPPED = np.array([[1 << 30, -(1 << 31), 3], [7, 1 << 30, -5]])
 
 PRODUCTS = [
@@ -175,6 +185,29 @@ PRODUCTS = [
             (64, bytes_(5), ()),
             (80, None, ()),
             (80, bytes_(5 * 2), (3,)),
+        )
+    ),
+    *(
+        Case(
+            "MatMulBnb4",
+            [floats(2, 3, 64), bytes_(20 * 32), floats(20 * 4)],
+            {"K": 64, "N": 20, "block_size": 16, "quant_type": kind},
+            known=(1, 2),
+            microsoft=True,
+            within=1e-4,
+        )
+        for kind in (0, 1)
+    ),
+    *(
+        Case("GatherBlockQuantized", [data, INDICES, floats(5, *scales), zero], attributes, (0, 2, 3), 21, True)
+        for data, scales, zero, attributes in (
+            (bytes_(5, 32), (4,), None, {"block_size": 16}),
+            (bytes_(5, 24), (3,), bytes_(5, 2), {"block_size": 16}),
+            (bytes_(5, 3, 16), (3, 2), bytes_(5, 3, 1), {"block_size": 16, "quantize_axis": 2}),
+            (bytes_(5, 32), (1,), bytes_(5, 1), {"block_size": 32, "bits": 8}),
+            (halves("uint4", 5, 32), (2,), None, {"block_size": 16}),
+            (halves("uint4", 5, 32, 2), (2, 2), halves("uint4", 5, 2, 2), {"block_size": 16}),
+            (halves("int4", 5, 32), (2,), halves("int4", 5, 2), {"block_size": 16}),
         )
     ),
 ]
@@ -609,6 +642,35 @@ REFUSED = [
         "is not for whole blocks of 3 along dimension 0 of [5]",
     ),
     (Case("FusedGemm", [floats(2, 3), floats(3, 4)], {"activation": "Gone"}, microsoft=True), "its activation is Gone"),
+    *(
+        (
+            Case("GatherBlockQuantized", [data, INDICES, floats(5, 2)], {"block_size": 16} | attributes, (), 21, True),
+            why,
+        )
+        for data, attributes, why in (
+            (bytes_(5, 16), {"gather_axis": 1}, "its gather_axis is 1 and its quantize_axis 1"),
+            (bytes_(5, 16), {"quantize_axis": 0}, "its gather_axis is 0 and its quantize_axis 0"),
+            (bytes_(5, 16), {"bits": 2}, "its bits are 2, and its data UINT8"),
+            (bytes_(5, 16), {"block_size": 32}, "not those of whole blocks of 32 along dimension 1 of [5, 32]"),
+            (bytes_(5, 20), {}, "not those of whole blocks of 16 along dimension 1 of [5, 40]"),
+        )
+    ),
+    *(
+        (
+            Case(
+                "MatMulBnb4",
+                [floats(2, 64), bytes_(160), floats(20)],
+                {"K": 64, "N": 5, "block_size": 16, "quant_type": 1} | attributes,
+                microsoft=True,
+            ),
+            why,
+        )
+        for attributes, why in (
+            ({"transB": 0}, "its transB is 0, not 1"),
+            ({"quant_type": 2}, "its quant_type is 2, not 0 or 1"),
+            ({"block_size": 32}, "its B has 160 bytes and 20 scales, not those of whole blocks of 32 of 5 x 64"),
+        )
+    ),
     (
         Case(
             "MatMulNBits",
