@@ -165,6 +165,7 @@ PRODUCTS = [
         )
     ),
     Case("FusedGemm", [floats(4, 3), floats(3, 5), floats(5)], {"activation": "Relu"}, microsoft=True),
+    Case("Trilu", [floats(2, 3, 4), np.array(1)], {"upper": 0}, known=(1,), microsoft=True),
     Case(
         "FusedGemm",
         [floats(4, 3), floats(3, 5), floats(5)],
@@ -282,6 +283,22 @@ QUANTIZED = [
             strict=True,
         )
     ),
+    *(
+        Case(
+            "QLinearConv",
+            [*quantized_inputs(bytes_(2, 6, 5, 4), bytes_(6, 4 // group, 3, 3)), *bias],
+            {"channels_last": 1, "group": group, "pads": [1, 0, 2, 1]},
+            known=(3, 4, 5),
+            microsoft=True,
+        )
+        for group, bias in ((1, [RNG.integers(-999, 999, 6).astype(np.int32)]), (2, []))
+    ),
+    Case("QLinearConv", quantized_inputs(bytes_(2, 4, 5), bytes_(3, 4, 3)), known=(3, 4, 5), microsoft=True),
+    *(
+        Case("NhwcMaxPool", [bytes_(2, 5, 6, 3, dtype=dtype)], {"kernel_shape": [2, 3]} | attributes, microsoft=True)
+        for dtype, attributes in (("uint8", {"pads": [1, 1, 0, 1]}), ("int8", {"dilations": [2, 1], "strides": [1, 2]}))
+    ),
+    Case("QLinearWhere", [RNG.random((2, 3)) > 0.5, *quantized_inputs(bytes_(2, 3), bytes_(3))], microsoft=True),
     Case(
         "QLinearConv",
         [

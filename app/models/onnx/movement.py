@@ -287,6 +287,7 @@ def turned(node: Node, x: View, lengths: View, axis: int) -> View:
 
 
 @maps("Trilu")
+@maps("Trilu", domain="com.microsoft")
 def trilu(node: Node) -> View:
     """A band of diagonals filled with zeros, up to the first that stays, or behind the last."""
     x = node.view(0)
