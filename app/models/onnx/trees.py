@@ -122,45 +122,51 @@ class _Ensemble:
         self._node = node
         self._trees = trees
         self._x = rows(node)
-        self._asked = sorted(set(trees.modes) - {"LEAF"})
-        unknown = [mode for mode in self._asked if mode not in _MODES]
+        modes = np.array(trees.modes)
+        self._is_leaf = modes == "LEAF"
+        asked = [str(mode) for mode in np.unique(modes[~self._is_leaf])]
+        unknown = [mode for mode in asked if mode not in _MODES]
         if unknown:
             raise Unsupported(f"its modes are {', '.join(unknown)}, not {', '.join(_MODES)}")
         if trees.features.max(initial=0) >= self._x.sizes[1] or trees.features.min(initial=0) < 0:
             raise Unsupported(f"it reads column {trees.features.max()} of {self._x.sizes[1]}")
+        constant = node.build.constant  # once, not for each step
+        self._features = constant(trees.features.astype(np.int32))
+        self._values = constant(trees.values)
+        self._yes, self._no = (constant(each.astype(np.int32)) for each in (trees.yes, trees.no))
+        self._missing = constant(trees.missing) if trees.missing.any() else None
+        self._asked = {mode: constant(modes == mode) for mode in asked}
 
     def scores(self) -> View:
         """What the leaves that the rows come to have for each target: { rows, trees, targets }."""
-        trees, build = self._trees, self._node.build
-        places = build.constant(trees.roots.astype(np.int32)[None]).broadcast((self._x.sizes[0], len(trees.roots)))
+        trees, node = self._trees, self._node
+        roots = node.build.constant(trees.roots.astype(np.int32)[None])
+        places = roots.broadcast((self._x.sizes[0], len(trees.roots)))
         reached = trees.roots
         for _ in range(_DEEPEST):
-            if all(trees.modes[place] == "LEAF" for place in reached):
-                return self._at(trees.weights, places)
+            if self._is_leaf[reached].all():
+                return gathered(node, node.build.constant(trees.weights), places, 0)
             reached = np.unique(np.concatenate([trees.yes[reached], trees.no[reached]]))
-            yes, no = (self._at(each.astype(np.int32), places) for each in (trees.yes, trees.no))
-            places = chosen(self._node, self._is_true(places), yes, no)
+            yes, no = (gathered(node, each, places, 0) for each in (self._yes, self._no))
+            places = chosen(node, self._is_true(places), yes, no)
         raise Unsupported(f"its trees are deeper than {_DEEPEST}, or lead in a circle")
-
-    def _at(self, table: Array, places: View) -> View:
-        return gathered(self._node, self._node.build.constant(table), places, 0)
 
     def _is_true(self, places: View) -> View:
         """Of the node that each row is at in each tree."""
-        node, trees = self._node, self._trees
-        inputs = {"InputTensor": self._x, "IndicesTensor": self._at(trees.features.astype(np.int32), places)}
+        node = self._node
+        inputs = {"InputTensor": self._x, "IndicesTensor": gathered(node, self._features, places, 0)}
         outputs = {"OutputTensor": (self._x.data_type, places.sizes)}
         x = node.build.operator("GATHER_ELEMENTS", inputs, {"Axis": 1}, outputs)["OutputTensor"]
-        values = self._at(trees.values, places)
-        made = self._compared(self._asked[0], x, values)
-        for mode in self._asked[1:]:
-            here = self._at(np.array([each == mode for each in trees.modes]), places)
-            made = chosen(node, here, self._compared(mode, x, values), made)
-        if trees.missing.any():
+        values = gathered(node, self._values, places, 0)
+        (first, _), *others = self._asked.items()
+        made = self._compared(first, x, values)
+        for mode, where in others:
+            made = chosen(node, gathered(node, where, places, 0), self._compared(mode, x, values), made)
+        if self._missing is not None:
             is_nan = operate(
                 node, "ELEMENT_WISE_IS_NAN", {"InputTensor": x}, outputs={"OutputTensor": (DataType.UINT8, x.sizes)}
             )
-            both = binary(node, "ELEMENT_WISE_LOGICAL_AND", is_nan, self._at(trees.missing, places))
+            both = binary(node, "ELEMENT_WISE_LOGICAL_AND", is_nan, gathered(node, self._missing, places, 0))
             made = binary(node, "ELEMENT_WISE_LOGICAL_OR", made, both)
         return made
 
