@@ -16,12 +16,18 @@ ML = "ai.onnx.ml"
 
 
 def rows(node: Node, index: int = 0) -> View:
-    """Input `index`, { rows, columns }, in float32, which ONNX has models compute in. Raises Unsupported."""
+    """Input `index`, { rows, columns }, as `_numbers`."""
+    x = _numbers(node, index)
+    if len(x.sizes) != 2:
+        raise Unsupported(f"its input has {len(x.sizes)} dimensions, not 2")
+    return x
+
+
+def _numbers(node: Node, index: int) -> View:
+    """Input `index` in float32, which ONNX has models compute in. Raises Unsupported."""
     x = node.view(index)
     if x.data_type is DataType.FLOAT64:
         raise Unsupported("DirectML does not compute it in FLOAT64")
-    if len(x.sizes) != 2:
-        raise Unsupported(f"its input has {len(x.sizes)} dimensions, not 2")
     return node.cast(x, DataType.FLOAT32)
 
 
@@ -75,7 +81,7 @@ def _imputer(node: Node) -> Value:
 
 @maps("Binarizer", domain=ML)
 def _binarizer(node: Node) -> Value:
-    x = rows(node)
+    x = _numbers(node, 0)
     threshold = number(node, node.attribute("threshold", 0.0), x.data_type, x.sizes)
     return node.cast(predicate(node, "ELEMENT_WISE_LOGICAL_GREATER_THAN", x, threshold), x.data_type)
 
