@@ -32,15 +32,17 @@ class OneNode:
         outputs: int = 1,
         opset: int = 17,
         domain: str = "",
+        version: int = 1,
         **attributes: Any,
     ) -> None:
+        """`version` is that of `domain`."""
         self._name = operator
         self._given = {f"x{index}": each for index, each in enumerate(inputs) if each is not None}
         self._known = [f"x{index}" for index in known]
         attributes = {attribute.removesuffix("_"): value for attribute, value in attributes.items()}
         names = [f"x{index}" if each is not None else "" for index, each in enumerate(inputs)]
         self._node = helper.make_node(operator, names, [f"y{k}" for k in range(outputs)], domain=domain, **attributes)
-        self._opsets = [helper.make_opsetid("", opset), helper.make_opsetid(domain or "com.microsoft", 1)]
+        self._opsets = [helper.make_opsetid("", opset), helper.make_opsetid(domain or "com.microsoft", version)]
 
     def __repr__(self) -> str:
         return self._name
@@ -65,9 +67,10 @@ class OneNode:
         return helper.make_model(graph, opset_imports=self._opsets, ir_version=8)
 
     def expected(self) -> list[Array]:
-        """As onnxruntime computes it."""
+        """As onnxruntime computes it in one thread: it quantizes what each of several threads has by itself."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        options.intra_op_num_threads = 1
         session = onnxruntime.InferenceSession(self.model().SerializeToString(), options, ["CPUExecutionProvider"])
         made: list[Array] = session.run(None, self.inputs)
         return made

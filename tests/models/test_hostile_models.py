@@ -79,6 +79,20 @@ def test_what_is_needed_of_a_body_is_looked_for_once(monkeypatch: pytest.MonkeyP
     assert len(asked) == 2
 
 
+def test_operators_have_a_limit() -> None:
+    """Of which a node may ask for as many as there are steps."""
+    made = model(
+        "m (float[10000000,1,2] x) => (float[10000000,1,1,2] y)"
+        "{ y = com.microsoft.DynamicQuantizeLSTM<hidden_size=2>(x, w, w, , , , , , s, z, s, z) }",
+        w=np.zeros((1, 2, 8), np.uint8),
+        s=np.ones(1, np.float32),
+        z=np.zeros(1, np.uint8),
+    )
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(NotSupported, match="the graph has too many operators"):
+        import_model(made, {})
+
+
 def test_nothing_is_looked_at_behind_the_last_node(monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[None] = []
     many = helper.make_graph(

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx.parser import parse_model
@@ -123,6 +124,15 @@ WITH_CONSTANTS = [
     ),
 ]
 
+INDICES = np.array([[3, 0, -1], [4, 2, 2]])
+
+
+def halves(kind: str, *sizes: int) -> Array:
+    """Of 4 bits, of which NumPy has no type of its own."""
+    made: Array = bytes_(*sizes).astype(getattr(ml_dtypes, kind))
+    return made
+
+
 WRAPPED = np.array([[1 << 30, -(1 << 31), 3], [7, 1 << 30, -5]])
 
 PRODUCTS = [
@@ -156,6 +166,7 @@ PRODUCTS = [
         )
     ),
     Case("FusedGemm", [floats(4, 3), floats(3, 5), floats(5)], {"activation": "Relu"}, microsoft=True),
+    Case("Trilu", [floats(2, 3, 4), np.array(1)], {"upper": 0}, known=(1,), microsoft=True),
     Case(
         "FusedGemm",
         [floats(4, 3), floats(3, 5), floats(5)],
@@ -176,6 +187,29 @@ PRODUCTS = [
             (64, bytes_(5), ()),
             (80, None, ()),
             (80, bytes_(5 * 2), (3,)),
+        )
+    ),
+    *(
+        Case(
+            "MatMulBnb4",
+            [floats(2, 3, 64), bytes_(20 * 32), floats(20 * 4)],
+            {"K": 64, "N": 20, "block_size": 16, "quant_type": kind},
+            known=(1, 2),
+            microsoft=True,
+            within=1e-4,
+        )
+        for kind in (0, 1)
+    ),
+    *(
+        Case("GatherBlockQuantized", [data, INDICES, floats(5, *scales), zero], attributes, (0, 2, 3), 21, True)
+        for data, scales, zero, attributes in (
+            (bytes_(5, 32), (4,), None, {"block_size": 16}),
+            (bytes_(5, 24), (3,), bytes_(5, 2), {"block_size": 16}),
+            (bytes_(5, 3, 16), (3, 2), bytes_(5, 3, 1), {"block_size": 16, "quantize_axis": 2}),
+            (bytes_(5, 32), (1,), bytes_(5, 1), {"block_size": 32, "bits": 8}),
+            (halves("uint4", 5, 32), (2,), None, {"block_size": 16}),
+            (halves("uint4", 5, 32, 2), (2, 2), halves("uint4", 5, 2, 2), {"block_size": 16}),
+            (halves("int4", 5, 32), (2,), halves("int4", 5, 2), {"block_size": 16}),
         )
     ),
 ]
@@ -267,6 +301,22 @@ QUANTIZED = [
             strict=True,
         )
     ),
+    *(
+        Case(
+            "QLinearConv",
+            [*quantized_inputs(bytes_(2, 6, 5, 4), bytes_(6, 4 // group, 3, 3)), *bias],
+            {"channels_last": 1, "group": group, "pads": [1, 0, 2, 1]},
+            known=(3, 4, 5),
+            microsoft=True,
+        )
+        for group, bias in ((1, [RNG.integers(-999, 999, 6).astype(np.int32)]), (2, []))
+    ),
+    Case("QLinearConv", quantized_inputs(bytes_(2, 4, 5), bytes_(3, 4, 3)), known=(3, 4, 5), microsoft=True),
+    *(
+        Case("NhwcMaxPool", [bytes_(2, 5, 6, 3, dtype=dtype)], {"kernel_shape": [2, 3]} | attributes, microsoft=True)
+        for dtype, attributes in (("uint8", {"pads": [1, 1, 0, 1]}), ("int8", {"dilations": [2, 1], "strides": [1, 2]}))
+    ),
+    Case("QLinearWhere", [RNG.random((2, 3)) > 0.5, *quantized_inputs(bytes_(2, 3), bytes_(3))], microsoft=True),
     Case(
         "QLinearConv",
         [
@@ -692,6 +742,35 @@ REFUSED = [
         "is not for whole blocks of 3 along dimension 0 of [5]",
     ),
     (Case("FusedGemm", [floats(2, 3), floats(3, 4)], {"activation": "Gone"}, microsoft=True), "its activation is Gone"),
+    *(
+        (
+            Case("GatherBlockQuantized", [data, INDICES, floats(5, 2)], {"block_size": 16} | attributes, (), 21, True),
+            why,
+        )
+        for data, attributes, why in (
+            (bytes_(5, 16), {"gather_axis": 1}, "its gather_axis is 1 and its quantize_axis 1"),
+            (bytes_(5, 16), {"quantize_axis": 0}, "its gather_axis is 0 and its quantize_axis 0"),
+            (bytes_(5, 16), {"bits": 2}, "its bits are 2, and its data UINT8"),
+            (bytes_(5, 16), {"block_size": 32}, "not those of whole blocks of 32 along dimension 1 of [5, 32]"),
+            (bytes_(5, 20), {}, "not those of whole blocks of 16 along dimension 1 of [5, 40]"),
+        )
+    ),
+    *(
+        (
+            Case(
+                "MatMulBnb4",
+                [floats(2, 64), bytes_(160), floats(20)],
+                {"K": 64, "N": 5, "block_size": 16, "quant_type": 1} | attributes,
+                microsoft=True,
+            ),
+            why,
+        )
+        for attributes, why in (
+            ({"transB": 0}, "its transB is 0, not 1"),
+            ({"quant_type": 2}, "its quant_type is 2, not 0 or 1"),
+            ({"block_size": 32}, "its B has 160 bytes and 20 scales, not those of whole blocks of 32 of 5 x 64"),
+        )
+    ),
     (
         Case(
             "MatMulNBits",

@@ -8,7 +8,7 @@ import pytest
 from app.models.onnx.errors import NotSupported
 from app.models.onnx.importer import import_model
 from tests.models.onnx_nodes import RANDOM, OneNode, floats, integers
-from tests.models.onnx_runs import run
+from tests.models.onnx_runs import Array, run
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 OURS = "com.microsoft"
@@ -46,6 +46,49 @@ def test_lstm_clips_what_activations_take(attributes: dict[str, float]) -> None:
     (node,) = import_model(made, {}).graph.document["Nodes"]
     clip = node["Desc"]["UseClipThreshold"], node["Desc"]["ClipThreshold"]
     assert clip == (bool(attributes), attributes.get("clip", 0))
+
+
+def dynamic(
+    directions: int, weights: str = "uint8", *, whole: bool, by_gate: bool = False, **attributes: Any
+) -> OneNode:
+    """Of 4 steps of 3 sequences, with bytes of `weights`; scales are of directions, or of their gates."""
+
+    def quantized(size: int) -> list[Array]:
+        x = floats(directions, size, 20)
+        least, most = np.iinfo(weights).min, np.iinfo(weights).max
+        shape = (directions, 20) if by_gate else (directions,)
+        scale = RANDOM.uniform(0.02, 0.03, shape).astype(np.float32)
+        zero = np.full(shape, 0 if least else 128, weights)
+        by_column, behind = (each.reshape(directions, 1, -1) for each in (scale, zero.astype(np.float32)))
+        return [np.clip(np.rint(x / by_column) + behind, least, most).astype(weights), scale, zero]
+
+    (w, *of_w), (r, *of_r) = quantized(4), quantized(5)
+    inputs: list[Array | None] = [2 * floats(4, 3, 4), w, r, *[None] * 5, *of_w, *of_r]
+    if whole:
+        inputs[3:5] = [floats(directions, 40), np.array([2, 4, 3], np.int32)]
+        inputs[5:8] = [floats(directions, 3, 5), floats(directions, 3, 5), floats(directions, 15)]
+    return OneNode("DynamicQuantizeLSTM", inputs, range(8, 12), outputs=3, domain=OURS, hidden_size=5, **attributes)
+
+
+@pytest.mark.parametrize(("weights", "by_gate"), [("uint8", False), ("int8", False), ("uint8", True), ("int8", True)])
+def test_lstm_of_quantized_weights(weights: str, by_gate: bool) -> None:
+    """Input and states are quantized, too: what is computed is not what LSTM makes of the weights alone."""
+    dynamic(1, weights, whole=False, by_gate=by_gate).compare()
+    dynamic(2, weights, whole=True, by_gate=by_gate, direction="bidirectional").compare()
+    activations = ["HardSigmoid", "Softsign", "Tanh"]
+    reverse = {"activation_alpha": [0.3], "activation_beta": [0.4], "input_forget": 1}
+    dynamic(1, weights, whole=True, by_gate=by_gate, direction="reverse", activations=activations, **reverse).compare()
+
+
+def test_states_are_quantized_for_each_step() -> None:
+    """Of one step there are as many operators again for each one more."""
+    counts = []
+    for steps in (1, 2, 3):
+        made = dynamic(1, whole=False).model([floats(1)] * 3)
+        made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = steps
+        nodes = import_model(made, {}).graph.document["Nodes"]
+        counts.append(sum(each.get("Desc", {}).get("Type") == "DYNAMIC_QUANTIZE_LINEAR" for each in nodes))
+    assert counts == [1, 2, 3]
 
 
 def test_recurrent_with_the_batch_first() -> None:
@@ -243,6 +286,8 @@ def test_the_kind_of_a_mask_is_told_by_its_sizes(sizes: tuple[int, ...], kind: s
             )
             for more in ({"do_rotary": 1}, {"past_present_share_buffer": 1})
         ),
+        (dynamic(1, whole=False, direction="sideways"), "its direction is sideways"),
+        (dynamic(1, whole=False, direction="bidirectional"), r"its input 1 has sizes \[1, 4, 20\], not \[2, 4, 20\]"),
     ],
     ids=repr,
 )

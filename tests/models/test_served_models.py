@@ -174,7 +174,7 @@ def test_what_cannot_be_served_is_listed_with_the_reason(client: httpx.Client) -
 
 @pytest.mark.parametrize(
     ("name", "node"),
-    [("undecided", "repeat (Loop, opset 17)"), ("of_microsoft", "lstm (com.microsoft.DynamicQuantizeLSTM, opset 1)")],
+    [("undecided", "repeat (Loop, opset 17)"), ("of_microsoft", "distances (com.microsoft.CDist, opset 1)")],
 )
 def test_the_node_is_named_for_which_a_model_is_refused(client: httpx.Client, name: str, node: str) -> None:
     listed = {each["name"]: each for each in client.post("/v2/repository/index").json()}

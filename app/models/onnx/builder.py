@@ -15,6 +15,9 @@ from app.models.onnx.tensors import Sizes, Unsupported, View
 
 Array = NDArray[Any]
 
+MOST_NODES = 1 << 16
+"""What a graph may be set to have at most. An ONNX node may ask for any number, by a size."""
+
 SMALL_BYTES = 1 << 10
 """Of constants that are looked for among those there are already."""
 
@@ -219,6 +222,8 @@ class Builder:
         return BuiltGraph(document, constants, [self._labels[node] for node in needed], unused)
 
     def _node(self, node: dict[str, Any], reads: dict[str, View]) -> int:
+        if len(self._nodes) >= MOST_NODES:
+            raise Unsupported("the graph has too many operators")
         self._nodes.append(node)
         self._labels.append(self._label)
         self._reads.append(reads)

@@ -3,12 +3,9 @@
 from typing import Any
 
 from app.models.onnx.mapping import Node, maps
-from app.models.onnx.shapes import along, integers, limited
+from app.models.onnx.shapes import along, channels_first, channels_last, integers, limited
 from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.models.onnx.windows import given_pads, numbers, window_steps, windows_of
-
-_TO_CHANNELS_FIRST = (0, 3, 1, 2)
-_TO_CHANNELS_LAST = (0, 2, 3, 1)
 
 _FUSED: dict[str, dict[str, tuple[str, float]]] = {
     "Relu": {},
@@ -30,7 +27,7 @@ def nhwc_conv(node: Node) -> View:
     """Channels last in tensors, but not in the filter."""
     if len(node.sizes(0)) != 4:
         raise Unsupported(f"it has {len(node.sizes(0))} dimensions, not 4")
-    return _forward(node, node.view(0).transposed(_TO_CHANNELS_FIRST)).transposed(_TO_CHANNELS_LAST)
+    return channels_last(_forward(node, channels_first(node.view(0))))
 
 
 @maps("FusedConv", domain="com.microsoft")

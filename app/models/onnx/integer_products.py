@@ -8,6 +8,7 @@ from app.models.onnx.linear_algebra import Matrices, matrices
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import broadcast, one_element, operate
 from app.models.onnx.quantization import Parameters, dynamically_quantized, finished, given_at, restored, scale_and_zero
+from app.models.onnx.shapes import channels_first, channels_last
 from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.models.onnx.windows import given_pads, windows_of
 
@@ -161,8 +162,13 @@ def _integer_convolution(node: Node) -> Value:
 
 
 @maps("QLinearConv")
+@maps("QLinearConv", domain="com.microsoft")
 def _quantized_convolution(node: Node) -> Value:
+    """onnxruntime's own may have channels last in tensors, but not in the filter."""
     x, scale, zero = given_at(node, 0)
+    last = node.attribute("channels_last", 0)
+    if last:
+        x = channels_first(x)
     output_scale, output_zero = one_element(node, 6, "scale"), one_element(node, 7, "zero point")
     bias = node.optional(8)
     if bias is not None:
@@ -176,7 +182,8 @@ def _quantized_convolution(node: Node) -> Value:
         "OutputScaleTensor": output_scale,
         "OutputZeroPointTensor": output_zero,
     }
-    return _convolved(node, "QUANTIZED_LINEAR_CONVOLUTION", x, node.view(3), others, output_zero.data_type)
+    made = _convolved(node, "QUANTIZED_LINEAR_CONVOLUTION", x, node.view(3), others, output_zero.data_type)
+    return channels_last(made) if last else made
 
 
 # Averages
@@ -190,7 +197,7 @@ def _average(node: Node) -> Value:
     if rank != 4:
         raise Unsupported(f"it has {rank - 2} spatial dimensions, not 2")
     if last:
-        x = x.transposed([0, 3, 1, 2])
+        x = channels_first(x)
     output_scale, output_zero = scale_and_zero(node, 3, x.data_type)
     whole = node.type == "QLinearGlobalAveragePool"
     windows = windows_of(node, x.sizes[2:], x.sizes[2:] if whole else node.attribute("kernel_shape"))
@@ -217,4 +224,4 @@ def _average(node: Node) -> Value:
     }
     outputs = {"OutputTensor": (output_zero.data_type, (*x.sizes[:2], *windows.outputs))}
     made = operate(node, "QUANTIZED_LINEAR_AVERAGE_POOLING", inputs, attributes, outputs)
-    return made.transposed([0, 2, 3, 1]) if last else made
+    return channels_last(made) if last else made

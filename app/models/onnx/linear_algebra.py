@@ -3,12 +3,10 @@
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from app.contract.constants import DataType, ReduceFunction
 from app.models.onnx.activations import fused_activation
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import broadcast, common_sizes, operate, require, require_equal
+from app.models.onnx.operands import broadcast, common_sizes, operate, require_equal
 from app.models.onnx.reductions import reduced
 from app.models.onnx.shapes import inserted
 from app.models.onnx.tensors import Sizes, Unsupported, View
@@ -142,50 +140,3 @@ def _arranged(node: Node, name: str, view: View) -> View:
         if node.attribute(f"trans{name}", 0):
             view = _swapped(view)
     return view
-
-
-@maps("MatMulNBits", domain="com.microsoft")
-def _of_few_bits(node: Node) -> Value:
-    """B is [N, blocks, bytes of a block], packed; it is restored as [N, K], and multiplied transposed."""
-    depth, columns, block = (node.attribute(name) for name in ("K", "N", "block_size"))
-    bits = node.attribute("bits", 4)
-    if bits not in (4, 8) or node.has(4):
-        raise Unsupported("it has a g_idx" if node.has(4) else f"its bits are {bits}")
-    data_type = DataType.UINT4 if bits == 4 else DataType.UINT8
-    a, packed, scale = node.view(0), node.packed(node.view(1)), node.view(2)
-    blocks = -(-depth // block)
-    if packed.elements * 8 != columns * blocks * block * bits:
-        raise Unsupported(f"its B has {packed.elements} bytes, not those of {columns} x {blocks} blocks of {block}")
-    weights = View.packed(packed.source, data_type, (columns, blocks, block))
-    by = [node.reshaped(scale, (columns, blocks, 1)), _zero_points(node, data_type, (columns, blocks))]
-    require("DEQUANTIZE", "OutputTensor", scale.data_type)
-    restored = node.build.operator(
-        "DEQUANTIZE",
-        {"InputTensor": weights, "QuantizationTensors": by},
-        {"QuantizationType": "SCALE_ZERO_POINT"},
-        {"OutputTensor": (scale.data_type, weights.sizes)},
-    )["OutputTensor"]
-    # Without what the last block of a column has beyond K.
-    right = View(restored.source, scale.data_type, (depth, columns), (1, blocks * block))
-    made = matmul(node, node.cast(a, scale.data_type), right)
-    if node.has(5):
-        made = operate(node, "ELEMENT_WISE_ADD", {"ATensor": made, "BTensor": broadcast(node.view(5), made.sizes)})
-    return node.cast(made, a.data_type)
-
-
-def _zero_points(node: Node, data_type: DataType, sizes: Sizes) -> View:
-    """One for each block. Each column's begin with a byte of their own."""
-    columns, blocks = sizes
-    if not node.has(3):
-        middle = np.full((1, 1, 1), 1 << data_type.bits - 1, np.uint8)
-        return node.build.constant(middle, data_type)
-    if node.data_type(3) is not DataType.UINT8:
-        raise Unsupported(f"its zero points are {node.data_type(3)}")
-    if data_type is DataType.UINT8 or blocks % 2 == 0:
-        packed = node.packed(node.view(3))
-        if packed.elements * 8 != columns * blocks * data_type.bits:
-            raise Unsupported(f"its zero points have {packed.elements} bytes")
-        return View.packed(packed.source, data_type, (columns, blocks, 1))
-    pairs = node.array(3, "zero point").reshape(columns, -1)
-    apart = np.stack([pairs & 15, pairs >> 4], -1).reshape(columns, -1)[:, :blocks]
-    return node.build.constant(np.ascontiguousarray(apart[..., None]), data_type)

@@ -71,13 +71,13 @@ def _join(build: Builder, parts: Sequence[View], axis: int) -> View:
     return build.operator("JOIN", {"InputTensors": parts}, {"Axis": axis}, outputs)["OutputTensor"]
 
 
-def _split(build: Builder, x: View, axis: int, parts: Sequence[int]) -> list[View]:
+def parted(build: Builder, x: View, axis: int, parts: Sequence[int]) -> list[View]:
     """`x` in parts of so many elements along `axis`. An operator makes so many at most."""
     if len(parts) > MAX_TENSORS:
         each = -(-len(parts) // MAX_TENSORS)
         groups = [parts[start : start + each] for start in range(0, len(parts), each)]
-        larger = _split(build, x, axis, [sum(group) for group in groups])
-        return [part for whole, group in zip(larger, groups, strict=True) for part in _split(build, whole, axis, group)]
+        larger = parted(build, x, axis, [sum(group) for group in groups])
+        return [part for whole, group in zip(larger, groups, strict=True) for part in parted(build, whole, axis, group)]
     if len(parts) == 1:
         return [x]
     limited(len(x.sizes))
@@ -166,7 +166,7 @@ def split(node: Node) -> list[Value | None]:
     made: list[Value | None] = [nothing(shape, x.data_type) if 0 in shape else None for shape in shapes]
     there = [k for k, part in enumerate(parts) if part]
     if there:
-        found = _split(node.build, x, axis, [parts[k] for k in there])
+        found = parted(node.build, x, axis, [parts[k] for k in there])
         for k, part in zip(there, found, strict=True):
             made[k] = part
     return made
@@ -273,16 +273,22 @@ def reverse_sequence(node: Node) -> View:
     sizes = [*x.sizes]
     sizes[time] = 1
     lengths = inserted(inserted(lengths, 1, rank - batch - 1), 0, batch).broadcast(sizes)
+    return turned(node, x, of_type(lengths, DataType(f"U{lengths.data_type}")), time)
+
+
+def turned(node: Node, x: View, lengths: View, axis: int) -> View:
+    """The first elements along `axis` in reverse, as many as `lengths` say, whose size is 1 there."""
     made = node.build.operator(
         "REVERSE_SUBSEQUENCES",
-        {"InputTensor": x, "SequenceLengthsTensor": of_type(lengths, DataType(f"U{lengths.data_type}"))},
-        {"Axis": time},
+        {"InputTensor": x, "SequenceLengthsTensor": lengths},
+        {"Axis": axis},
         {"OutputTensor": (x.data_type, x.sizes)},
     )
     return made["OutputTensor"]
 
 
 @maps("Trilu")
+@maps("Trilu", domain="com.microsoft")
 def trilu(node: Node) -> View:
     """A band of diagonals filled with zeros, up to the first that stays, or behind the last."""
     x = node.view(0)

@@ -11,7 +11,7 @@ from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import along, broadcast, operate, wider
 from app.models.onnx.reductions import reduced
 from app.models.onnx.scaling import scaled_convolution
-from app.models.onnx.shapes import axis_of
+from app.models.onnx.shapes import axis_of, channels_first, channels_last
 from app.models.onnx.tensors import Unsupported, View
 
 SMALLEST = 1.1754943508222875e-38
@@ -267,12 +267,9 @@ def _in_groups(node: Node, x: View, groups: int, *, by_channel: bool) -> View:
 def _group_norm(node: Node) -> Value:
     x = node.view(0)
     last = node.attribute("channels_last", 1)
-    rank = len(x.sizes)
-    if rank < 3:
-        raise Unsupported(f"its input has {rank} dimensions, not 3 or more")
     if last:
-        x = x.transposed([0, rank - 1, *range(1, rank - 1)])
+        x = channels_first(x)
     made = _in_groups(node, x, node.attribute("groups"), by_channel=True)
     if node.attribute("activation", 0):
         made = operate(node, "ACTIVATION_SWISH", {"InputTensor": made}, {"SigmoidInputScale": 1.0})
-    return made.transposed([0, *range(2, rank), 1]) if last else made
+    return channels_last(made) if last else made

@@ -10,14 +10,15 @@ from app.models.onnx.element_wise import binary
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import padded
 from app.models.onnx.operands import number
-from app.models.onnx.shapes import inserted, integers, of_type
+from app.models.onnx.shapes import channels_first, channels_last, inserted, integers, of_type
 from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.models.onnx.windows import Windows, given_pads, window_steps, windows_of
 
 
 @maps("AveragePool")
 def average_pool(node: Node) -> View:
-    x, windows = _windows(node)
+    x = node.view(0)
+    windows = _windows(node, x)
     counts_padding = bool(node.attribute("count_include_pad", 0))
     mode = node.attribute("auto_pad", "NOTSET")
     stated = given_pads(node, len(windows.ends))[1] if mode == "NOTSET" else [0] * len(windows.ends)
@@ -35,15 +36,26 @@ def average_pool(node: Node) -> View:
 
 @maps("LpPool")
 def lp_pool(node: Node) -> View:
-    x, windows = _windows(node)
+    x = node.view(0)
+    windows = _windows(node, x)
     name = "LP_POOLING1" if windows.is_dilated else "LP_POOLING"
     return _pooled(node, name, x, windows, {"P": int(node.attribute("p", 2))})
 
 
 @maps("MaxPool")
 def max_pool(node: Node) -> list[Value | None]:
-    x, windows = _windows(node)
-    wants_indices = len(node.wanted) > 1 and node.wanted[1]
+    return _largest(node, node.view(0), wants_indices=len(node.wanted) > 1 and node.wanted[1])
+
+
+@maps("NhwcMaxPool", domain="com.microsoft")
+def nhwc_max_pool(node: Node) -> Value:
+    made = _largest(node, channels_first(node.view(0)), wants_indices=False)[0]
+    assert isinstance(made, View), "it is computed"
+    return channels_last(made)
+
+
+def _largest(node: Node, x: View, *, wants_indices: bool) -> list[Value | None]:
+    windows = _windows(node, x)
     if not (wants_indices or windows.is_dilated):
         return [_pooled(node, "MAX_POOLING", x, windows, {}), None]
     sizes = (*x.sizes[:2], *windows.outputs)
@@ -208,12 +220,12 @@ def lrn(node: Node) -> View:
     return node.reshaped(made["OutputTensor"], x.sizes)
 
 
-def _windows(node: Node) -> tuple[View, Windows]:
-    sizes = node.sizes(0)
+def _windows(node: Node, x: View) -> Windows:
+    sizes = x.sizes
     window = node.attribute("kernel_shape")
     if not 3 <= len(sizes) <= 5 or not window or len(window) != len(sizes) - 2:
         raise Unsupported(f"it has {len(sizes) - 2} spatial dimensions, not 1 to 3 as kernel_shape")
-    return node.view(0), windows_of(node, sizes[2:], [int(each) for each in window])
+    return windows_of(node, sizes[2:], [int(each) for each in window])
 
 
 def _spatial(x: View, windows: Windows) -> tuple[View, Windows]:

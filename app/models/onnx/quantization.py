@@ -231,6 +231,15 @@ def _softmax(node: Node) -> Value:
     return finished(node, made, 3, x.x.data_type)
 
 
+@maps("QLinearWhere", domain="com.microsoft")
+def _where(node: Node) -> Value:
+    a, b = given_at(node, 1), given_at(node, 4)
+    condition, left, right = alike(node.view(0), restored(node, a.spread()), restored(node, b.spread()))
+    inputs = {"ConditionTensor": condition, "ATensor": left, "BTensor": right}
+    made = operate(node, "ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (left.data_type, left.sizes)})
+    return finished(node, made, 7, a.x.data_type)
+
+
 @maps("QLinearConcat", domain="com.microsoft")
 def _concat(node: Node) -> Value:
     parts = [given_at(node, index) for index in range(2, len(node.inputs), 3)]

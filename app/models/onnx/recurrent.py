@@ -7,7 +7,7 @@ from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.shapes import of_type
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
-_DIRECTIONS = {"forward": "FORWARD", "reverse": "BACKWARD", "bidirectional": "BIDIRECTIONAL"}
+DIRECTIONS = {"forward": "FORWARD", "reverse": "BACKWARD", "bidirectional": "BIDIRECTIONAL"}
 
 _ACTIVATIONS: dict[str, tuple[str, dict[str, tuple[str, float]]]] = {
     "relu": ("RELU", {}),
@@ -24,6 +24,9 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, tuple[str, float]]]] = {
 }
 """DirectML's activations by ONNX's names in small letters, and their attributes: which list of the node's they come
 from, if any, and their defaults."""
+
+LSTM_ACTIVATIONS = ["Sigmoid", "Tanh", "Tanh"]
+"""Of one direction, if the node states none."""
 
 _INPUTS = (
     *("InputTensor", "WeightTensor", "RecurrenceTensor", "BiasTensor", "SequenceLengthsTensor", "HiddenInitTensor"),
@@ -49,17 +52,17 @@ def gru(node: Node) -> list[Value | None]:
 
 @maps("LSTM")
 def lstm(node: Node) -> list[Value | None]:
+    return _recurrent(node, "LSTM", LSTM_ACTIVATIONS, lstm_attributes(node))
+
+
+def lstm_attributes(node: Node) -> dict[str, Any]:
+    """DirectML's, of what ONNX calls otherwise."""
     clip = node.attribute("clip")
-    return _recurrent(
-        node,
-        "LSTM",
-        ["Sigmoid", "Tanh", "Tanh"],
-        {
-            "ClipThreshold": float(clip or 0.0),
-            "UseClipThreshold": bool(clip),
-            "CoupleInputForget": bool(node.attribute("input_forget", 0)),
-        },
-    )
+    return {
+        "ClipThreshold": float(clip or 0.0),
+        "UseClipThreshold": bool(clip),
+        "CoupleInputForget": bool(node.attribute("input_forget", 0)),
+    }
 
 
 def _without_clip(node: Node) -> None:
@@ -67,10 +70,15 @@ def _without_clip(node: Node) -> None:
         raise Unsupported("its clip is for LSTM alone in DirectML")
 
 
-def _recurrent(node: Node, operator: str, defaults: list[str], attributes: dict[str, Any]) -> list[Value | None]:
-    direction = node.attribute("direction", "forward")
-    if direction not in _DIRECTIONS:
+def direction_of(node: Node) -> str:
+    direction: str = node.attribute("direction", "forward")
+    if direction not in DIRECTIONS:
         raise Unsupported(f"its direction is {direction}")
+    return direction
+
+
+def _recurrent(node: Node, operator: str, defaults: list[str], attributes: dict[str, Any]) -> list[Value | None]:
+    direction = direction_of(node)
     directions = 2 if direction == "bidirectional" else 1
     tensors = {field: node.view(index) for index, field in enumerate(_INPUTS) if node.has(index)}
     is_batch_first = bool(node.attribute("layout", 0))
@@ -91,8 +99,8 @@ def _recurrent(node: Node, operator: str, defaults: list[str], attributes: dict[
         operator,
         tensors,
         {
-            "ActivationDescs": _activations(node, defaults * directions),
-            "Direction": _DIRECTIONS[direction],
+            "ActivationDescs": activations_of(node, defaults * directions),
+            "Direction": DIRECTIONS[direction],
             **attributes,
         },
         {field: (x.data_type, each) for field, each in sizes.items()},
@@ -108,7 +116,7 @@ def _turned(view: View, is_batch_first: bool) -> View:
     return view.transposed((2, 0, 1, 3) if len(view.sizes) == 4 else (1, 0, 2))
 
 
-def _activations(node: Node, defaults: list[str]) -> list[dict[str, Any]]:
+def activations_of(node: Node, defaults: list[str]) -> list[dict[str, Any]]:
     """Values are taken off the lists by those activations alone that have such an attribute."""
     names = node.attribute("activations") or defaults
     if len(names) < len(defaults):

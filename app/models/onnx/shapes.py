@@ -56,6 +56,19 @@ def along(view: View, axis: int, rank: int) -> View:
     return inserted(inserted(view, 1, rank - axis - 1), 0, axis)
 
 
+def channels_first(view: View) -> View:
+    """Of { batch, ..., channels }. Raises Unsupported if there is nothing between these."""
+    rank = len(view.sizes)
+    if rank < 3:
+        raise Unsupported(f"its input has {rank} dimensions, not 3 or more")
+    return view.transposed([0, rank - 1, *range(1, rank - 1)])
+
+
+def channels_last(view: View) -> View:
+    """The other way."""
+    return view.transposed([0, *range(2, len(view.sizes)), 1])
+
+
 def of_type(view: View, data_type: DataType) -> View:
     """The same bits as elements of another type, which are as large."""
     assert view.data_type.bits == data_type.bits, "this reads elements one by one"

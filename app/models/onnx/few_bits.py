@@ -1,0 +1,156 @@
+"""Weights of few bits, in blocks that have a scale each: multiplied, and looked up by rows."""
+
+from math import prod
+
+import numpy as np
+
+from app.contract.constants import DataType
+from app.models.onnx.element_wise import binary
+from app.models.onnx.indexing import gathered, indices_of
+from app.models.onnx.linear_algebra import matmul
+from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.operands import broadcast, operate, require
+from app.models.onnx.shapes import axis_of
+from app.models.onnx.tensors import Sizes, Unsupported, View, packed_strides
+
+_OF_BITS = {4: DataType.UINT4, 8: DataType.UINT8}
+
+
+@maps("MatMulNBits", domain="com.microsoft")
+def _of_few_bits(node: Node) -> Value:
+    """B is [N, blocks, bytes of a block], packed; it is restored as [N, K], and multiplied transposed."""
+    depth, columns, block = (node.attribute(name) for name in ("K", "N", "block_size"))
+    bits = node.attribute("bits", 4)
+    if bits not in _OF_BITS or node.has(4):
+        raise Unsupported("it has a g_idx" if node.has(4) else f"its bits are {bits}, not 4 or 8")
+    data_type = _OF_BITS[bits]
+    a, packed, scale = node.view(0), node.packed(node.view(1)), node.view(2)
+    blocks = -(-depth // block)
+    if packed.elements * 8 != columns * blocks * block * bits:
+        raise Unsupported(f"its B has {packed.elements} bytes, not those of {columns} x {blocks} blocks of {block}")
+    weights = View.packed(packed.source, data_type, (columns, blocks, block))
+    by = [node.reshaped(scale, (columns, blocks, 1)), _zero_points(node, data_type, (columns, blocks))]
+    restored = _restored(node, weights, by)
+    # Without what the last block of a column has beyond K.
+    right = View(restored.source, scale.data_type, (depth, columns), (1, blocks * block))
+    made = matmul(node, node.cast(a, scale.data_type), right)
+    if node.has(5):
+        made = operate(node, "ELEMENT_WISE_ADD", {"ATensor": made, "BTensor": broadcast(node.view(5), made.sizes)})
+    return node.cast(made, a.data_type)
+
+
+def _zero_points(node: Node, data_type: DataType, sizes: Sizes) -> View:
+    """One for each block. Each column's begin with a byte of their own."""
+    columns, blocks = sizes
+    if not node.has(3):
+        return _middle(node, data_type, 3)
+    if node.data_type(3) is not DataType.UINT8:
+        raise Unsupported(f"its zero points are {node.data_type(3)}")
+    if data_type is DataType.UINT8 or blocks % 2 == 0:
+        packed = node.packed(node.view(3))
+        if packed.elements * 8 != columns * blocks * data_type.bits:
+            raise Unsupported(f"its zero points have {packed.elements} bytes")
+        return View.packed(packed.source, data_type, (columns, blocks, 1))
+    pairs = node.array(3, "zero point").reshape(columns, -1)
+    apart = np.stack([pairs & 15, pairs >> 4], -1).reshape(columns, -1)[:, :blocks]
+    return node.build.constant(np.ascontiguousarray(apart[..., None]), data_type)
+
+
+def _middle(node: Node, data_type: DataType, rank: int) -> View:
+    """The zero point that there is where none is given: half of what the type has."""
+    return node.build.constant(np.full((1,) * rank, 1 << data_type.bits - 1, np.uint8), data_type)
+
+
+def _restored(node: Node, x: View, by: list[View]) -> View:
+    """`x` by a scale, and a zero point if there is one, whose sizes say how many blocks there are."""
+    scale = by[0].data_type
+    require("DEQUANTIZE", "OutputTensor", scale)
+    attributes = {"QuantizationType": "SCALE_ZERO_POINT" if len(by) > 1 else "SCALE"}
+    outputs = {"OutputTensor": (scale, x.sizes)}
+    made = node.build.operator("DEQUANTIZE", {"InputTensor": x, "QuantizationTensors": by}, attributes, outputs)
+    return made["OutputTensor"]
+
+
+# Rows
+
+
+@maps("GatherBlockQuantized", domain="com.microsoft")
+def _gathered_of_few_bits(node: Node) -> Value:
+    """Rows are looked up as bytes, and restored behind that: a table may be large."""
+    data, indices, scale = node.view(0), indices_of(node, 1), node.view(2)
+    rank, bits = len(data.sizes), node.attribute("bits", 4)
+    rows = axis_of(node.attribute("gather_axis", 0), rank, "gather_axis")
+    axis = axis_of(node.attribute("quantize_axis", 1), rank, "quantize_axis")
+    if rows != 0 or axis == 0:
+        raise Unsupported(f"its gather_axis is {rows} and its quantize_axis {axis}; the one must be 0, the other not")
+    is_bytes = data.data_type is DataType.UINT8
+    data_type = _OF_BITS.get(bits) if is_bytes else data.data_type
+    if data_type is None or data_type.bits != bits:
+        raise Unsupported(f"its bits are {bits}, and its data {data.data_type}")
+    sizes = (*data.sizes[:-1], data.sizes[-1] * data.data_type.bits // bits)
+    block = node.attribute("block_size", 128)
+    blocks = (*sizes[:axis], sizes[axis] // block, *sizes[axis + 1 :])
+    if scale.sizes != blocks or blocks[axis] * block != sizes[axis]:
+        raise Unsupported(
+            f"its scales have sizes {list(scale.sizes)}, which are not those of whole blocks of {block} along "
+            f"dimension {axis} of {list(sizes)}"
+        )
+    by = [gathered(node, scale, indices, 0)]
+    if node.has(3):
+        by.append(_rows(node, node.view(3), data_type, indices, blocks))
+    elif is_bytes:
+        by.append(_middle(node, data_type, len(by[0].sizes)))
+    return _restored(node, _rows(node, data, data_type, indices, sizes), by)
+
+
+def _rows(node: Node, table: View, data_type: DataType, indices: View, sizes: Sizes) -> View:
+    """Those of elements of `data_type`, of which `table` has `sizes`. In bytes, the last dimension ends with a whole
+    one."""
+    each = table.data_type.bits // data_type.bits
+    wide = (*sizes[:-1], -(-sizes[-1] // each) * each)
+    if table.sizes != (*wide[:-1], wide[-1] // each):
+        raise Unsupported(f"one of its inputs has sizes {list(table.sizes)}, which are not those of {list(sizes)}")
+    bits = prod(wide[1:]) * data_type.bits
+    if bits % 8:
+        raise Unsupported(f"a row of {prod(wide[1:])} elements of {data_type} ends amid a byte")
+    lying = View.packed(node.packed(table).source, DataType.UINT8, (wide[0], bits // 8))
+    made = gathered(node, lying, indices, 0)
+    return View(made.source, data_type, (*indices.sizes, *sizes[1:]), packed_strides((*indices.sizes, *wide[1:])))
+
+
+# Of numbers from a table
+
+_FLOATS = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+_NORMAL = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+    *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+    *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+_NUMBERS = {0: (*_FLOATS, *(-each for each in _FLOATS)), 1: _NORMAL}
+"""What 4 bits stand for, by quant_type: bitsandbytes' FP4 and NF4."""
+
+
+@maps("MatMulBnb4", domain="com.microsoft")
+def _of_a_table(node: Node) -> Value:
+    """B is [N, K], row after row in blocks, and the first of two numbers in a byte's upper half. It is multiplied
+    transposed; to leave it as it is is for training."""
+    depth, columns, block, kind = (node.attribute(name) for name in ("K", "N", "block_size", "quant_type"))
+    a, packed, scale = node.view(0), node.view(1), node.view(2)
+    if kind not in _NUMBERS:
+        raise Unsupported(f"its quant_type is {kind}, not 0 or 1")
+    if not node.attribute("transB", 1):
+        raise Unsupported("its transB is 0, not 1")
+    count = columns * depth
+    if packed.elements * 2 != count or scale.elements * block != count:
+        raise Unsupported(
+            f"its B has {packed.elements} bytes and {scale.elements} scales, not those of whole blocks of {block} of "
+            f"{columns} x {depth}"
+        )
+    numbers = np.array(_NUMBERS[kind], np.float32)
+    pairs = np.stack([np.repeat(numbers, 16), np.tile(numbers, 16)], 1)
+    places = node.cast(node.reshaped(packed, (packed.elements,)), DataType.UINT32)
+    found = node.reshaped(gathered(node, node.build.constant(pairs), places, 0), (count // block, block))
+    by = node.cast(node.reshaped(scale, (count // block, 1)), DataType.FLOAT32)
+    weights = binary(node, "ELEMENT_WISE_MULTIPLY", found, broadcast(by, found.sizes))
+    right = node.cast(node.reshaped(weights, (columns, depth)), a.data_type)
+    return matmul(node, a, right.transposed((1, 0)))
