@@ -107,6 +107,30 @@ def test_groups(devices: list[NumpyDevice], kind: str, sizes: list[int], of: lis
             assert f"i64 {STRIP}, align 64" not in each._loops.code._source
 
 
+@pytest.mark.parametrize("kind", ["AVERAGE_POOLING", "AVERAGE_POOLING1", "MAX_POOLING"])
+@pytest.mark.parametrize("type_", ["float32", "float16"])
+def test_windows_that_are_all_of_the_tensor(devices: list[NumpyDevice], kind: str, type_: str) -> None:
+    """They are reductions, with the same bits."""
+    x = RNG.standard_normal((20, 64, 7, 9)).astype(type_)
+    document: dict[str, Any] = {
+        "Type": kind,
+        "InputTensor": desc_of(x),
+        "WindowSize": [7, 9],
+        "Strides": [1, 1],
+        "StartPadding": [0, 0],
+        "EndPadding": [0, 0],
+        "OutputTensor": {"DataType": type_.upper(), "Sizes": [20, 64, 1, 1]},
+    }
+    if kind == "AVERAGE_POOLING1":
+        document["Dilations"] = [1, 1]
+    if kind != "MAX_POOLING":
+        document["IncludePadding"] = True
+    kernel, (expected, found) = made(devices, document, [x])
+    assert isinstance(kernel, CoordinateKernel)
+    assert kernel._inputs[0].desc.Sizes == [20 * 64, 63]
+    np.testing.assert_array_equal(found[0], expected[0])
+
+
 @pytest.mark.parametrize("function", ["AVERAGE", "MAX"])
 @pytest.mark.parametrize("channels", [FEW_CHANNELS - 1, FEW_CHANNELS, FEW_CHANNELS + 1, 70])
 def test_regions_of_many_channels(devices: list[NumpyDevice], channels: int, function: str) -> None:
