@@ -19,7 +19,7 @@ from app.operators.normalization.batch_training import BatchNormalizationTrainin
 from app.operators.operator import Operator
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling
-from app.operators.pooling.regions import RoiAlign, RoiAlign1
+from app.operators.pooling.regions import RoiAlign, RoiAlign1, RoiPooling
 from app.operators.quantization.elements import Dequantize, Quantize
 from app.operators.reduction.reductions import Argmax, Argmin, Reduce
 from app.programs.dispatchable import Dispatchable
@@ -205,7 +205,7 @@ def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool]) -> list[int
 def with_channels_last(compiled: CompiledOperator, structures: Structures) -> Dispatchable:
     """An alignment of regions, at each place for all channels: what is read and by which weights is the same for them,
     and takes longer to find than to use. FLOAT16 is widened one by one where it is apart, which takes longer still."""
-    if not isinstance(compiled.operator, RoiAlign | RoiAlign1):
+    if not isinstance(compiled.operator, RoiAlign | RoiAlign1 | RoiPooling):
         return compiled
     (name,) = compiled.outputs
     made = compiled.outputs[name]
