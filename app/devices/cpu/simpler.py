@@ -204,12 +204,12 @@ def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool]) -> list[int
 
 def with_channels_last(compiled: CompiledOperator, structures: Structures) -> Dispatchable:
     """An alignment of regions, at each place for all channels: what is read and by which weights is the same for them,
-    and takes longer to find than to use. FLOAT16 is widened one by one where it is apart, which takes longer still."""
+    and takes longer to find than to use."""
     if not isinstance(compiled.operator, RoiAlign | RoiAlign1 | RoiPooling):
         return compiled
     (name,) = compiled.outputs
     made = compiled.outputs[name]
-    if made.Sizes[1] < FEW_CHANNELS or made.DataType is DataType.FLOAT16:
+    if made.Sizes[1] < FEW_CHANNELS:
         return compiled
     order = [0, 2, 3, 1]
     desc = TensorDesc(

@@ -145,10 +145,16 @@ class Rows(Writer):
         if scope.spacing and place.may_pack:
             step = str(scope.spacing * bytes_of(llvm_type(place.element.stored.value.lower())))
         elif place.element.stored is DataType.FLOAT16:
-            with self.within(scope.outer):  # of a step that is nothing but loaded LLVM makes vectors where it is 1 only
-                step = self.intrinsic("smin.i64", "i64", step, str(LARGE))
+            step = self._computed(step, run.scope)
         offset = self.emit(f"mul i64 {step}, {scope.iteration}")
         return self._loaded(place.element, self.emit(f"getelementptr i8, ptr {place.address}, i64 {offset}"))
+
+    def _computed(self, step: str, scope: Scope) -> str:
+        """The same number, of which LLVM does not see that it is one that is chosen or loaded: it would take that for
+        1, and make vectors for 1 alone."""
+        with self.within(scope):
+            hidden = self.emit(f'call i64 asm "", "=r,0"(i64 {step})')
+            return self.intrinsic("smin.i64", "i64", hidden, str(LARGE))
 
     def _divided(self, node: Value, scope: RowScope, run: RunAlong) -> str | None:
         """A quotient or a remainder, if it is known."""
