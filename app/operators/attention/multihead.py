@@ -228,10 +228,7 @@ class Attention(Operator):
                 self.MaskFilterValue,
             )
             by(xp, scores, self.Scale, added)
-            # Heads that have one key in common are more rows of one product, which reads its values once.
-            weights = scores.reshape(*scores.shape[:2], -1, sizes.total)
-            weighted = multiplied(xp, weights, values[b, h]).reshape(*scores.shape[:-1], sizes.value_size)
-            made[b, s, h, g] = weighted.transpose(0, 3, 1, 2, 4)
+            made[b, s, h, g] = multiplied(xp, scores, values[b, h, None]).transpose(0, 3, 1, 2, 4)
         return self._made(inputs, results | {"OutputTensor": made if output is None else output})
 
     def _made(self, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> Mapping[str, Any]:
