@@ -107,12 +107,37 @@ def test_groups(devices: list[NumpyDevice], kind: str, sizes: list[int], of: lis
             assert f"i64 {STRIP}, align 64" not in each._loops.code._source
 
 
+@pytest.mark.parametrize("kind", ["AVERAGE_POOLING", "AVERAGE_POOLING1", "MAX_POOLING"])
+@pytest.mark.parametrize("type_", ["float32", "float16"])
+def test_windows_that_are_all_of_the_tensor(devices: list[NumpyDevice], kind: str, type_: str) -> None:
+    """They are reductions, with the same bits."""
+    x = RNG.standard_normal((20, 64, 7, 9)).astype(type_)
+    document: dict[str, Any] = {
+        "Type": kind,
+        "InputTensor": desc_of(x),
+        "WindowSize": [7, 9],
+        "Strides": [1, 1],
+        "StartPadding": [0, 0],
+        "EndPadding": [0, 0],
+        "OutputTensor": {"DataType": type_.upper(), "Sizes": [20, 64, 1, 1]},
+    }
+    if kind == "AVERAGE_POOLING1":
+        document["Dilations"] = [1, 1]
+    if kind != "MAX_POOLING":
+        document["IncludePadding"] = True
+    kernel, (expected, found) = made(devices, document, [x])
+    assert isinstance(kernel, CoordinateKernel)
+    assert kernel._inputs[0].desc.Sizes == [20 * 64, 63]
+    np.testing.assert_array_equal(found[0], expected[0])
+
+
 @pytest.mark.parametrize("function", ["AVERAGE", "MAX"])
 @pytest.mark.parametrize("channels", [FEW_CHANNELS - 1, FEW_CHANNELS, FEW_CHANNELS + 1, 70])
-def test_regions_of_many_channels(devices: list[NumpyDevice], channels: int, function: str) -> None:
+@pytest.mark.parametrize("type_", ["float32", "float16"])
+def test_regions_of_many_channels(devices: list[NumpyDevice], type_: str, channels: int, function: str) -> None:
     """At each place for all channels, with the bits that each channel has by itself; some of a region is outside."""
-    x = RNG.standard_normal((2, channels, 9, 13), np.float32)
-    regions = RNG.uniform(-3, 14, (6, 4)).astype(np.float32)
+    x = RNG.standard_normal((2, channels, 9, 13), np.float32).astype(type_)
+    regions = RNG.uniform(-3, 14, (6, 4)).astype(type_)
     batches = RNG.integers(0, 2, 6).astype(np.uint32)
     batches[0] = 7
 
@@ -129,7 +154,7 @@ def test_regions_of_many_channels(devices: list[NumpyDevice], channels: int, fun
             "InputTensor": desc_of(of),
             "ROITensor": desc_of(regions),
             "BatchIndicesTensor": desc_of(batches),
-            "OutputTensor": {"DataType": "FLOAT32", "Sizes": [6, of.shape[1], 3, 2]},
+            "OutputTensor": {"DataType": type_.upper(), "Sizes": [6, of.shape[1], 3, 2]},
         }
 
     kernel, (expected, found) = made(devices, document(x), [x, regions, batches])
@@ -140,3 +165,25 @@ def test_regions_of_many_channels(devices: list[NumpyDevice], channels: int, fun
         one = np.ascontiguousarray(x[:, channel : channel + 1])
         _, (_, alone) = made(devices, document(one), [one, regions, batches])
         np.testing.assert_array_equal(found[0][:, channel], alone[0][:, 0])
+
+
+@pytest.mark.parametrize("type_", ["float32", "float16"])
+@pytest.mark.parametrize("channels", [FEW_CHANNELS - 1, FEW_CHANNELS, 70])
+def test_maxima_of_regions_of_many_channels(devices: list[NumpyDevice], type_: str, channels: int) -> None:
+    """The same; one region is beside the tensor, and some elements are NaN."""
+    x = RNG.standard_normal((2, channels, 9, 13)).astype(type_)
+    x[RNG.random(x.shape) < 0.02] = np.nan
+    regions = np.concatenate([RNG.integers(0, 2, (6, 1)), RNG.integers(-2, 6, (6, 2)), RNG.integers(4, 15, (6, 2))], 1)
+    regions[0, 1:] = [20, 20, 25, 25]
+    regions = regions.reshape(1, 1, 6, 5).astype(type_)
+    document = {
+        "Type": "ROI_POOLING",
+        "SpatialScale": 1.0,
+        "PooledSize": {"Width": 2, "Height": 3},
+        "InputTensor": desc_of(x),
+        "ROITensor": desc_of(regions),
+    }
+    kernel, (expected, found) = made(devices, document, [x, regions])
+    assert isinstance(kernel, CoordinateKernel)
+    assert kernel._output.desc.Sizes == ([6, channels, 3, 2] if channels < FEW_CHANNELS else [6, 3, 2, channels])
+    np.testing.assert_array_equal(found[0], expected[0])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -84,6 +85,27 @@ def test_types(device: NumpyDevice, sizes: list[int], type_: str) -> None:
         wide = x.astype(np.float64) if type_ == "float16" else x
         _, found = reduced(device, x, [axis], function)
         np.testing.assert_array_equal(found, FUNCTIONS[function](wide, (axis,)).astype(type_))
+
+
+@pytest.mark.parametrize("count", [2, 3, simpler.SHORT - 1, simpler.SHORT, simpler.SHORT + 1])
+def test_short_rows_of_float16_lie_in_vectors(device: NumpyDevice, count: int) -> None:
+    """Along the rows, of which elements lie apart."""
+    x = (RNG.standard_normal([20_011, count]) * 2.0 ** RNG.integers(-8, 8, [20_011, 1])).astype(np.float16)
+    for function in ("SUM", "MAX"):
+        kernel, found = reduced(device, x, [1], function)
+        assert isinstance(kernel, CoordinateKernel)
+        expected = FUNCTIONS[function](x.astype(np.float64), (1,)).astype(np.float16)
+        np.testing.assert_array_equal(found, expected)
+        if count >= simpler.SHORT:
+            continue
+        assert kernel._loops
+        assert kernel._inputs[0].desc.Sizes == [count, 20_011]
+        target = llvm.Target.from_default_triple()
+        machine = target.create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten()
+        )
+        made = str(Compiler().optimized(kernel._loops.code._source, machine, Compiler().registers))
+        assert "insertelement <8 x half>" in made
 
 
 @pytest.mark.parametrize("of_one", [[3 * PART + 5], [LEAST, 2], [5000, 24]])

@@ -1,11 +1,10 @@
-"""MAX_POOLING, and AVERAGE_POOLING of float32, on the CPU, by loops that LLVM compiled: along rows of positions."""
+"""MAX_POOLING and AVERAGE_POOLING on the CPU, by loops that LLVM compiled: along rows of positions."""
 
 import math
 from array import array
 
 import numpy as np
 
-from app.contract.constants import DataType
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
@@ -43,8 +42,7 @@ def pool_kernel(compiled: CompiledOperator, team: Team) -> "PoolKernel | None":
     if len(compiled.outputs) != 1:
         return None
     x, output = operator.InputTensor, compiled.outputs["OutputTensor"]
-    is_average = isinstance(operator, AveragePooling | AveragePooling1)
-    if not (x.is_packed and output.is_packed) or (is_average and x.DataType is not DataType.FLOAT32):
+    if not (x.is_packed and output.is_packed):
         return None
     sizes, positions = x.Sizes[2:], output.Sizes[2:]
     space = Space.of(

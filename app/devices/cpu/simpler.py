@@ -19,7 +19,7 @@ from app.operators.normalization.batch_training import BatchNormalizationTrainin
 from app.operators.operator import Operator
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling
-from app.operators.pooling.regions import RoiAlign, RoiAlign1
+from app.operators.pooling.regions import RoiAlign, RoiAlign1, RoiPooling
 from app.operators.quantization.elements import Dequantize, Quantize
 from app.operators.reduction.reductions import Argmax, Argmin, Reduce
 from app.programs.dispatchable import Dispatchable
@@ -135,11 +135,11 @@ def _merged(sizes: Sequence[int], marks: Sequence[bool]) -> tuple[list[int], lis
 def _of_whole_window(
     compiled: CompiledOperator, operator: AveragePooling | AveragePooling1 | MaxPooling, structures: Structures
 ) -> CompiledOperator:
-    """A pooling of float32 with one window that is all of the tensor, as a reduction."""
+    """A pooling of floats with one window that is all of the tensor, as a reduction."""
     given, (made, *others) = operator.InputTensor, compiled.outputs.values()
     is_whole = given.Sizes[2:] == operator.WindowSize and math.prod(made.Sizes[2:]) == 1
     is_plain = not any([*operator.StartPadding, *operator.EndPadding]) and set(operator.dilations) == {1}
-    if not is_whole or not is_plain or given.DataType is not DataType.FLOAT32 or others:
+    if not is_whole or not is_plain or given.DataType not in (DataType.FLOAT32, DataType.FLOAT16) or others:
         return compiled
     function = ReduceFunction.MAX if isinstance(operator, MaxPooling) else ReduceFunction.AVERAGE
     reduction = Reduce(
@@ -166,7 +166,7 @@ def _of_few_dimensions(
         return compiled
     left = [1 if is_reduced else size for size, is_reduced in zip(sizes, are_reduced, strict=True)]
     is_position = isinstance(operator, Argmin | Argmax) or operator.is_index
-    order = list(range(len(sizes))) if is_position else _longest_last(sizes, are_reduced, given.DataType)
+    order = list(range(len(sizes))) if is_position else _longest_last(sizes, are_reduced)
     if len(sizes) == given.rank and order == sorted(order):
         return compiled
 
@@ -188,13 +188,13 @@ def _of_few_dimensions(
     return compile_operator(merged, NEWEST, structures)
 
 
-def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool], stored: DataType) -> list[int]:
+def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool]) -> list[int]:
     """The dimensions in the order in which loops take them: to begin with each of many short rows takes longer than to
-    read what lies apart, unless that is FLOAT16, which is widened one by one there, or far apart."""
+    read what lies apart, unless that is far apart."""
     *outer, last = order = list(range(len(sizes)))
     across = [axis for axis in outer if not are_reduced[axis]]
     short = SHORT if are_reduced[last] else FEW_COLUMNS
-    if not across or sizes[last] >= short or sizes[across[-1]] <= sizes[last] or stored is DataType.FLOAT16:
+    if not across or sizes[last] >= short or sizes[across[-1]] <= sizes[last]:
         return order
     if not are_reduced[last] and is_split(sizes[last - 1], sizes[last]):
         return order
@@ -204,12 +204,12 @@ def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool], stored: Dat
 
 def with_channels_last(compiled: CompiledOperator, structures: Structures) -> Dispatchable:
     """An alignment of regions, at each place for all channels: what is read and by which weights is the same for them,
-    and takes longer to find than to use. FLOAT16 is widened one by one where it is apart, which takes longer still."""
-    if not isinstance(compiled.operator, RoiAlign | RoiAlign1):
+    and takes longer to find than to use."""
+    if not isinstance(compiled.operator, RoiAlign | RoiAlign1 | RoiPooling):
         return compiled
     (name,) = compiled.outputs
     made = compiled.outputs[name]
-    if made.Sizes[1] < FEW_CHANNELS or made.DataType is DataType.FLOAT16:
+    if made.Sizes[1] < FEW_CHANNELS:
         return compiled
     order = [0, 2, 3, 1]
     desc = TensorDesc(

@@ -82,7 +82,8 @@ def elements(rng: np.random.Generator, sizes: list[int], type_: str) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("kind", "type_"), [("AVERAGE_POOLING1", "FLOAT32"), *(("MAX_POOLING2", each) for each in TYPES)]
+    ("kind", "type_"),
+    [*(("AVERAGE_POOLING1", each) for each in TYPES[:2]), *(("MAX_POOLING2", each) for each in TYPES)],
 )
 @pytest.mark.parametrize("seed", range(4))
 def test_windows_are_those_by_coordinates(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cpu import alone, integer_convolutions, integer_packing, integer_products, runs
+from app.devices.cpu import alone, integer_channels, integer_convolutions, integer_packing, integer_products, runs
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import integer_products as loops
@@ -200,10 +200,12 @@ def test_packed_rows_tell_their_bytes() -> None:
     assert kernel.own_bytes >= (5 + 40) * loops.row_bytes(9, terms)
 
 
-def convolution(rng: np.random.Generator, kind: str, rank: int) -> tuple[dict[str, Any], dict[str, Array | None]]:
-    """Any windows, of which some lie beside the tensor."""
-    groups, depth, each = (int(rng.integers(1, most)) for most in (4, 6, 20))
-    strides, dilations = ([int(value) for value in rng.integers(1, 4, rank)] for _ in range(2))
+def convolution(
+    rng: np.random.Generator, kind: str, rank: int, filters: range = range(1, 20)
+) -> tuple[dict[str, Any], dict[str, Array | None]]:
+    """Any windows, of which some lie beside the tensor, and so many filters to a group."""
+    groups, depth, each = (int(rng.choice(counts)) for counts in (range(1, 4), range(1, 6), filters))
+    strides, dilations = ([int(value) for value in rng.integers(1, most, rank)] for most in (5, 4))
     before, behind = ([int(value) for value in rng.integers(0, 4, rank)] for _ in range(2))
     kernel = [int(value) for value in rng.integers(1, 5, rank)]
     reach = [1 + (size - 1) * dilation for size, dilation in zip(kernel, dilations, strict=True)]
@@ -240,19 +242,45 @@ def convolution(rng: np.random.Generator, kind: str, rank: int) -> tuple[dict[st
 
 @pytest.mark.parametrize("kind", ["CONVOLUTION_INTEGER", "QUANTIZED_LINEAR_CONVOLUTION"])
 @pytest.mark.parametrize("most", [1 << 21, 1 << 13])
-def test_convolutions(device: NumpyDevice, kind: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All at once, and few rows of positions at a time."""
+@pytest.mark.parametrize("filters", [range(1, 20), range(1, 4)], ids=["many", "few"])
+def test_convolutions(
+    device: NumpyDevice, kind: str, most: int, filters: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once, and few rows of positions at a time; many filters to a group, and few."""
     monkeypatch.setattr(integer_convolutions, "MOST_AT_ONCE", most)
     rng = np.random.default_rng(34)
-    for number in range(40):
-        alike(device, *convolution(rng, kind, 1 + number % 2))
+    for number in range(24):
+        alike(device, *convolution(rng, kind, 1 + number % 2, filters))
+
+
+@pytest.mark.parametrize("filters", [integer_channels.MOST_FILTERS, integer_channels.MOST_FILTERS + 1])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+@pytest.mark.parametrize(("height", "width"), [(1, 5), (7, 7), (13, 16), (9, 17), (3, 130)])
+def test_channels_of_few_filters(device: NumpyDevice, filters: int, stride: int, height: int, width: int) -> None:
+    """On both sides of what is read as it lies, for positions that fill vectors and tiles, and for others."""
+    rng = np.random.default_rng([filters, stride, width])
+    inputs: dict[str, Array | None] = {
+        "InputTensor": integers(rng, [2, 6, (height - 1) * stride + 1, (width - 1) * stride + 1], "uint8"),
+        "InputZeroPointTensor": integers(rng, [1] * 4, "uint8"),
+        "FilterTensor": integers(rng, [3 * filters, 2, 3, 3], "int8"),
+        "FilterZeroPointTensor": integers(rng, [1, 3 * filters, 1, 1], "int8"),
+    }
+    document = {
+        "Type": "CONVOLUTION_INTEGER",
+        "Strides": [stride, stride],
+        "Dilations": [1, 1],
+        "StartPadding": [1, 1],
+        "EndPadding": [1, 1],
+        "GroupCount": 3,
+    }
+    alike(device, document, inputs)
 
 
 def test_filters_that_are_known_are_packed_before(device: NumpyDevice, compiler: Compiler) -> None:
     """And read no more."""
     rng = np.random.default_rng(35)
     for _ in range(6):
-        document, inputs = convolution(rng, "CONVOLUTION_INTEGER", 2)
+        document, inputs = convolution(rng, "CONVOLUTION_INTEGER", 2, range(3, 20))
         given = {name: each for name, each in inputs.items() if each is not None}
         operator = compiled(document | {name: desc_of(each) for name, each in given.items()})
         known = {name: each.data.cast("B") for name, each in given.items() if name.startswith("Filter")}

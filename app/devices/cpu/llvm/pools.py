@@ -29,8 +29,7 @@ _LEAST = "0xFFF0000000000000"
 @lru_cache(32)
 def source(width: int, stride: int, together: int, type_: str, *, is_average: bool) -> str:
     """The module whose function `kernel` takes a frame. `stride` is that along x, 1 or 2, or 0 where the frame tells.
-    So many vectors are made `together`, which hides what each takes. Elements are of the `type_`, by NumPy name; those
-    of averages are float32."""
+    So many vectors are made `together`, which hides what each takes. Elements are of the `type_`, by NumPy name."""
     pools = _Pools(Text(width), stride, together, np.dtype(type_), is_average)
     pools.write()
     return pools.text.module()
@@ -81,11 +80,12 @@ class _Pools:
             place = text.add(text.mul(channel.index, frame["size"]), text.mul(rows, frame["positions_x"]))
             for total, position in zip(totals, positions, strict=True):
                 with text.when(text.let(f"icmp ult i64 {position}, {frame['positions_x']}")):
-                    made = text.let(f"load {self._kind}, ptr {total}")
+                    kind, made = self._kind, text.let(f"load {self._kind}, ptr {total}")
                     if self._is_average:
                         made = self._averages(made, list(zip(counts, (z.index, y.index, position), strict=True)))
-                    elif self._vector != self._kind:
-                        made = text.let(f"fptrunc {self._kind} {made} to {self._vector}")
+                        kind = text.vector
+                    if self._vector != kind:
+                        made = text.let(f"fptrunc {kind} {made} to {self._vector}")
                     there = text.below(text.lanes(position), frame["positions_x"])
                     result = text.at(frame["results"], text.add(place, position), self._type)
                     text.store(made, result, there, self._type)

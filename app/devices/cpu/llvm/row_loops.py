@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from app.contract.constants import DataType
 from app.devices.cpu.llvm.divisions import DIVISIONS
-from app.devices.cpu.llvm.runs import FRACTION, RunAlong, TensorNames, clamped
+from app.devices.cpu.llvm.runs import FRACTION, LARGE, RunAlong, TensorNames, clamped
 from app.devices.cpu.llvm.scopes import Key, Scope, Start, Writer
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.formula.coordinates import Coordinate, Element, Index, Total
@@ -19,7 +20,7 @@ DIVIDED = 64
 """Iterations that are done at once where runs are short, since something is divided."""
 
 GROUP = ", !llvm.access.group !2"
-_PARALLEL, _SCALAR, _SPACED = (f", !llvm.loop !{number}" for number in (0, 3, 6))
+_PARALLEL, _SCALAR, _SPACED, _HALVES = (f", !llvm.loop !{number}" for number in (0, 3, 6, 9))
 METADATA = [
     "!0 = distinct !{!0, !1}",
     '!1 = !{!"llvm.loop.parallel_accesses", !2}',
@@ -30,9 +31,14 @@ METADATA = [
     "!6 = distinct !{!6, !1, !7, !8}",
     '!7 = !{!"llvm.loop.vectorize.width", i32 1}',
     '!8 = !{!"llvm.loop.interleave.count", i32 4}',
+    "!9 = distinct !{!9, !1, !10, !11}",
+    '!10 = !{!"llvm.loop.vectorize.width", i32 8}',
+    '!11 = !{!"llvm.loop.interleave.count", i32 1}',
 ]
 """Says of the innermost loops that what one iteration stores, no other one loads; of those that are short, to leave
-them as they are, and of those whose elements lie apart, to take these one by one, which compiles sooner."""
+them as they are, and of those whose elements lie apart, to take these one by one, which compiles sooner. Those of
+FLOAT16 are put into vectors, to be widened together: one by one, each waits for the one before, since the instruction
+that loads it keeps the rest of a register."""
 
 Body = Callable[[Sequence[str]], Sequence[str]]
 """Writes what an iteration does, given what is accumulated before, and gives what is then."""
@@ -138,8 +144,17 @@ class Rows(Writer):
         step = place.step
         if scope.spacing and place.may_pack:
             step = str(scope.spacing * bytes_of(llvm_type(place.element.stored.value.lower())))
+        elif place.element.stored is DataType.FLOAT16:
+            step = self._computed(step, run.scope)
         offset = self.emit(f"mul i64 {step}, {scope.iteration}")
         return self._loaded(place.element, self.emit(f"getelementptr i8, ptr {place.address}, i64 {offset}"))
+
+    def _computed(self, step: str, scope: Scope) -> str:
+        """The same number, of which LLVM does not see that it is one that is chosen or loaded: it would take that for
+        1, and make vectors for 1 alone."""
+        with self.within(scope):
+            hidden = self.emit(f'call i64 asm "", "=r,0"(i64 {step})')
+            return self.intrinsic("smin.i64", "i64", hidden, str(LARGE))
 
     def _divided(self, node: Value, scope: RowScope, run: RunAlong) -> str | None:
         """A quotient or a remainder, if it is known."""
@@ -196,7 +211,7 @@ class Rows(Writer):
             ways.append(way(run, 2, stores=True))
             flags.append(self._flags(run, 2, packed))
         if any(flags):
-            ways.append(way(run, 0, note=_SPACED))
+            ways.append(way(run, 0, note=_HALVES if run and run.reads_halves else _SPACED))
         with self.within(scope):
             left = self.emit(f"sub i64 {end}, {position}")
             most = self.intrinsic("umin.i64", "i64", left, self._between_looks)

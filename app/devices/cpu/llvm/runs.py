@@ -8,6 +8,7 @@ so long elements lie evenly in memory, and a loop needs neither comparisons nor 
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from app.contract.constants import DataType
 from app.devices.cpu.llvm.scopes import Key, Scope, Writer
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 from app.formula.coordinates import Coordinate, Element, Index
@@ -68,6 +69,8 @@ class RunAlong:
 
     def __init__(self, writer: Writer, scope: Scope, key: Key, tensors: dict[str, TensorNames]) -> None:
         self.scope = scope
+        self.reads_halves = False
+        """Elements are of FLOAT16."""
         self.may_skip = False
         """Elements may lie at every other place."""
         self.divisions: dict[Value, Division] = {}
@@ -90,6 +93,7 @@ class RunAlong:
 
     def expect(self, place: Place) -> None:
         """That its elements lie one after the other, or at every other place, if they may."""
+        self.reads_halves |= place.element.stored is DataType.FLOAT16
         if place.may_pack:
             self._expected[place.step] = bytes_of(llvm_type(place.element.stored.value.lower()))
             self.may_skip |= place.may_skip
