@@ -129,6 +129,18 @@ def _label_encoder(node: Node) -> Value:
     return gathered(node, node.build.constant(np.append(values, default)), node.reshaped(places, x.sizes), 0)
 
 
+@maps("OneHotEncoder", domain=ML)
+def _one_hot(node: Node) -> Value:
+    """What is none of the categories is all zeros, also where `zeros` is 0, and onnxruntime ends with an error."""
+    given = node.attribute("cats_int64s")
+    if not given:
+        raise Unsupported("its categories are not integers, as cats_int64s")
+    x = node.view(0)
+    x = inserted(node.cast(x, DataType.INT64), len(x.sizes)).broadcast((*x.sizes, len(given)))
+    made = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", x, node.build.constant(np.array(given, np.int64)))
+    return node.cast(made, DataType.FLOAT32)
+
+
 @maps("FeatureVectorizer", domain=ML)
 def _vectorizer(node: Node) -> Value:
     parts = [rows(node, index) for index in range(len(node.inputs))]
