@@ -476,6 +476,7 @@ def half_spectrum(length: int) -> tuple[Case, Array]:
 
 FRAMES = np.stack([SIGNAL[:, start : start + 8, 0] for start in range(0, 23, 3)], 1)
 CHANNELED = X.reshape(2, 4, 3, 4)
+SKIPS = floats(*CHANNELED.shape)
 PIXELS = np.array([[[[1, 2], [3, 4]]]], np.int32)
 CORNERS = np.array([[[[-1, -1], [1, 1], [1, -1]]]], np.float32)
 
@@ -497,6 +498,20 @@ BY_NUMPY = [
     (
         Case("GroupNorm", [X, LAST, LAST], {"groups": 2, "activation": 1}, microsoft=True),
         silu(normal(X.reshape(2, 12, 2, 2), (1, 3)).reshape(X.shape) * LAST + LAST),
+    ),
+    *(
+        (
+            Case("SkipGroupNorm", [X, LAST, LAST, skip, LAST], {"groups": 2}, microsoft=True),
+            normal((X + skip.reshape(2, -1, 1, 4)[:, :1] + LAST).reshape(2, 12, 2, 2), (1, 3)).reshape(X.shape) * LAST
+            + LAST,
+        )
+        for skip in (floats(2, 4), floats(2, 1, 1, 4))
+    ),
+    (
+        Case("SkipGroupNorm", [CHANNELED, LAST, LAST, SKIPS, LAST], {"groups": 2, "channels_last": 0}, microsoft=True),
+        normal((CHANNELED + SKIPS + LAST[:, None, None]).reshape(2, 2, -1), (2,)).reshape(CHANNELED.shape)
+        * LAST[:, None, None]
+        + LAST[:, None, None],
     ),
     (Case("Affine", [X], {"alpha": 2.0, "beta": -1.0}), 2 * X - 1),
     (

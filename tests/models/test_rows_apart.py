@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from app.models.onnx.reading import signature
 from app.models.repository.model import LoadedModel
@@ -26,6 +26,13 @@ def i(*numbers: int) -> Array:
 
 def rows(text: str, **initializers: Any) -> ModelProto:
     return model(f"m {text}", **initializers)
+
+
+def quantized(text: str, **initializers: Any) -> ModelProto:
+    """With an operator of onnxruntime's own."""
+    made = rows(text, **initializers)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
 
 
 APART = {
@@ -359,6 +366,16 @@ MIXED = {
     ),
     "dynamic quantization": rows(
         "(float[b,8] x) => (uint8[b,8] y) { y, s, z = DynamicQuantizeLinear(x) }",
+    ),
+    "LSTM of quantized weights": quantized(
+        "(float[b,6,8] x) => (float[b,5] y) { t = Transpose<perm=[1,0,2]>(x) "
+        'o, h, c = com.microsoft.DynamicQuantizeLSTM<hidden_size=5>(t, w, r, "", "", "", "", "", s, z, s, z) '
+        "y = Squeeze(h, ax) }",
+        w=RANDOM.integers(0, 255, (1, 8, 20)).astype(np.uint8),
+        r=RANDOM.integers(0, 255, (1, 5, 20)).astype(np.uint8),
+        s=np.full(1, 0.01, np.float32),
+        z=np.full(1, 128, np.uint8),
+        ax=i(0),
     ),
     "number of the row": rows(
         "(float[b,8] x) => (float[b,8] y) { s = Shape(x) n = Gather(s, z) r = Range(z, n, o) f = "

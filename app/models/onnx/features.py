@@ -9,6 +9,7 @@ from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined
 from app.models.onnx.operands import number, operate
 from app.models.onnx.reductions import reduced
+from app.models.onnx.shapes import inserted
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
 ML = "ai.onnx.ml"
@@ -95,6 +96,49 @@ def _extractor(node: Node) -> Value:
     made = gathered(node, x, node.reshaped(indices, (indices.elements,)), len(x.sizes) - 1)
     sizes: Sizes = (1, *made.sizes) if len(made.sizes) == 1 else made.sizes
     return node.reshaped(made, sizes)
+
+
+_DEFAULTS = {"int64": -1, "float": -0.0}
+"""Of LabelEncoder, by the words that its attributes have for types."""
+
+
+@maps("LabelEncoder", domain=ML)
+def _label_encoder(node: Node) -> Value:
+    """The value of the first key that an element is equal to. Behind all keys is one that every element is equal to."""
+    given = [
+        [kind for kind in _DEFAULTS if node.attribute(f"{name}_{kind}s") is not None] for name in ("keys", "values")
+    ]
+    if not all(given):
+        raise Unsupported("its keys and values are not integers or floats, as keys_int64s, keys_floats and such")
+    (kind, *_), (other, *_) = given
+    keys, values = (
+        np.array(node.attribute(f"{name}_{each}s"), "int64" if each == "int64" else "float32")
+        for name, each in (("keys", kind), ("values", other))
+    )
+    x = node.view(0)
+    if keys.shape != values.shape or np.isnan(keys).any():
+        raise Unsupported(f"it has {keys.size} keys and {values.size} values, or a key that is NaN")
+    last = len(x.sizes)
+    wide = inserted(x, last).broadcast((*x.sizes, keys.size))
+    equal = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", wide, node.build.constant(keys))
+    found = joined(node.build, [equal, number(node, 1, equal.data_type, (*x.sizes, 1))], last)
+    attributes = {"Axes": [last], "AxisDirection": "INCREASING"}
+    outputs = {"OutputTensor": (DataType.INT64, (*x.sizes, 1))}
+    places = operate(node, "ARGMAX", {"InputTensor": found}, attributes, outputs)
+    default = np.array(node.attribute(f"default_{other}", _DEFAULTS[other]), values.dtype)
+    return gathered(node, node.build.constant(np.append(values, default)), node.reshaped(places, x.sizes), 0)
+
+
+@maps("OneHotEncoder", domain=ML)
+def _one_hot(node: Node) -> Value:
+    """What is none of the categories is all zeros, also where `zeros` is 0, and onnxruntime ends with an error."""
+    given = node.attribute("cats_int64s")
+    if not given:
+        raise Unsupported("its categories are not integers, as cats_int64s")
+    x = node.view(0)
+    x = inserted(node.cast(x, DataType.INT64), len(x.sizes)).broadcast((*x.sizes, len(given)))
+    made = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", x, node.build.constant(np.array(given, np.int64)))
+    return node.cast(made, DataType.FLOAT32)
 
 
 @maps("FeatureVectorizer", domain=ML)

@@ -11,7 +11,7 @@ from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import along, broadcast, operate, wider
 from app.models.onnx.reductions import reduced
 from app.models.onnx.scaling import scaled_convolution
-from app.models.onnx.shapes import axis_of, channels_first, channels_last
+from app.models.onnx.shapes import axis_of, channels_first, channels_last, inserted
 from app.models.onnx.tensors import Unsupported, View
 
 SMALLEST = 1.1754943508222875e-38
@@ -265,7 +265,24 @@ def _in_groups(node: Node, x: View, groups: int, *, by_channel: bool) -> View:
 
 @maps("GroupNorm", domain="com.microsoft")
 def _group_norm(node: Node) -> Value:
-    x = node.view(0)
+    return _of_either_layout(node, node.view(0))
+
+
+@maps("SkipGroupNorm", domain="com.microsoft")
+def _skip_group_norm(node: Node) -> list[Value | None]:
+    """Of a sum, which it gives as well. What skips may be the same for all that lies between batch and channels."""
+    x, skip = node.view(0), node.view(3)
+    if len(skip.sizes) == 2:
+        skip = inserted(skip, 1 if node.attribute("channels_last", 1) else 2, len(x.sizes) - 2)
+    given = [skip]
+    if node.has(4):
+        bias = node.view(4)
+        given.append(bias if node.attribute("channels_last", 1) else inserted(bias, 1, len(x.sizes) - 2))
+    total = sum_of(node, [x, *(broadcast(each, x.sizes) for each in given)])
+    return [_of_either_layout(node, total), total]
+
+
+def _of_either_layout(node: Node, x: View) -> View:
     last = node.attribute("channels_last", 1)
     if last:
         x = channels_first(x)
