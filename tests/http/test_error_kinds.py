@@ -20,10 +20,10 @@ from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
 from app.http.core.documents import CODECS
-from app.http.core.exchange import Disconnected
+from app.http.core.exchange import Disconnected, Reply
 from app.http.core.problems import EXPECTED, OF_STATUS, Problem, Throttled, problem_for
 from app.http.native.inputs import described
-from app.http.server.replies import head_of, refusal
+from app.http.server.replies import head_of
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 from app.operators.catalog import OPERATORS
 from tests.http.refusals import error_at, refusal_of
@@ -115,7 +115,7 @@ def test_every_status_has_a_kind(status: int) -> None:
     ],
 )
 def test_phrases_are_the_same_whichever_python_it_is(status: int, phrase: str) -> None:
-    reply = refusal(status, "No.")
+    reply = Reply.of(Problem(status, "No."))
     assert head_of(reply, []).startswith(f"HTTP/1.1 {status} {phrase}\r\n".encode())
     assert httpx.Response(200, content=b"".join(reply.pieces)).json()["title"] == phrase
 

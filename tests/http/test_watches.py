@@ -8,12 +8,14 @@ import pytest
 
 from app.http.server.watches import (
     FAREWELL_SECONDS,
+    GONE_SECONDS,
     HALF_CLOSED_SECONDS,
     LEAST_PROGRESS,
     Deadline,
-    FarewellWatch,
-    HangUpWatch,
     SendWatch,
+    Watch,
+    has_all,
+    has_gone,
 )
 from tests.http.clock import Timers
 from tests.http.load import wait_until
@@ -115,7 +117,7 @@ def test_nobody_is_dropped_for_whom_nothing_waits() -> None:
 def test_a_farewell_lasts_until_all_is_there(pair: Pair) -> None:
     client, server = pair
     transport, clock = watched(server)
-    watch = FarewellWatch(transport, clock)
+    watch = Watch(transport, clock, FAREWELL_SECONDS, has_all)
     server.setblocking(False)
     sent = 0
     try:
@@ -150,8 +152,8 @@ def test_who_sends_no_more_is_asked_once_whether_it_is_there(pair: Pair) -> None
         probes.append(clock.now)
         server.send(b"are you there?")
 
-    watch = HangUpWatch(transport, clock)
-    watch.start(probe)
+    watch = Watch(transport, clock, GONE_SECONDS, has_gone)
+    watch.start_after(HALF_CLOSED_SECONDS, probe)
     client.shutdown(socket.SHUT_WR)
     clock.pass_by(100 * HALF_CLOSED_SECONDS)
     assert probes == [HALF_CLOSED_SECONDS]
@@ -159,14 +161,14 @@ def test_who_sends_no_more_is_asked_once_whether_it_is_there(pair: Pair) -> None
     client.close()  # with something that it did not read
 
     def is_noticed() -> bool:
-        clock.pass_by(0.1)
+        clock.pass_by(GONE_SECONDS)
         return bool(transport.is_aborted)
 
     wait_until(is_noticed)
     transport.is_aborted = False
     clock.pass_by(100 * HALF_CLOSED_SECONDS)
     assert not transport.is_aborted, "nobody looks any more"
-    watch.start(probe)
+    watch.start_after(HALF_CLOSED_SECONDS, probe)
     watch.stop()
     clock.pass_by(100 * HALF_CLOSED_SECONDS)
     assert not transport.is_aborted

@@ -38,7 +38,7 @@ from app.http.server.scratch import HEADER, LARGE, READ, Scratch
 from app.http.server.sender import Sender
 from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.turn import Turn
-from app.http.server.watches import Deadline, HangUpWatch
+from app.http.server.watches import GONE_SECONDS, HALF_CLOSED_SECONDS, Deadline, Watch, has_gone
 from app.memory.buffers import Buffer
 from app.settings import Settings
 
@@ -116,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
     """On the loop's clock."""
     _end_deadline: Deadline = field(init=False)
     """When the server ends."""
-    _hang_up_watch: HangUpWatch = field(init=False)
+    _hang_up_watch: Watch = field(init=False)
     _reader: Reader = field(init=False)
     _sender: Sender = field(init=False)
 
@@ -128,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as transports are
         self.transport = transport
-        self._hang_up_watch = HangUpWatch(transport, self.loop)
+        self._hang_up_watch = Watch(transport, self.loop, GONE_SECONDS, has_gone)
         if transport.get_extra_info("sslcontext") is not None:
             self._scheme = "https"
             self._transfers = NO_THREADS  # what the socket carries is the transport's to encrypt
@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._queue:
                 return False
         self._is_half_closed = True
-        self._hang_up_watch.start(self._probe)
+        self._hang_up_watch.start_after(HALF_CLOSED_SECONDS, self._probe)
         return True
 
     def _probe(self) -> None:

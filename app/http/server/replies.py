@@ -18,10 +18,7 @@ def head_of(reply: Reply, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"\r\n".join([_STATUS[reply.status], *map(b": ".join, fields), b"", b""])
 
 
-def refusal(status: int, detail: str) -> Reply:
-    """A problem, after which the connection is closed."""
-    return Reply.of(Problem(status, detail, headers={"connection": "close"}))
-
-
 def failure() -> Reply:
-    return refusal(500, "The server failed to answer the request; report it if it happens again.")
+    """A problem, after which the connection is closed."""
+    detail = "The server failed to answer the request; report it if it happens again."
+    return Reply.of(Problem(500, detail, headers={"connection": "close"}))

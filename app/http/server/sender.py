@@ -7,7 +7,7 @@ from dataclasses import InitVar, dataclass, field
 
 from app.codecs.codec import Piece
 from app.http.server.transfers import LENT, Sending, Transfers, split
-from app.http.server.watches import FarewellWatch, SendWatch
+from app.http.server.watches import FAREWELL_SECONDS, SendWatch, Watch, has_all
 
 log = logging.getLogger("app.http")
 
@@ -31,7 +31,7 @@ class Sender:
     _sent: Callable[[], None]
     """Called when all of an answer is handed over."""
     _most: int = AT_ONCE
-    _farewell: FarewellWatch | None = None
+    _farewell: Watch | None = None
     _watch: SendWatch = field(init=False)
     _groups: Iterator[list[Piece]] | None = None
     """Of the answer that is being sent."""
@@ -45,7 +45,8 @@ class Sender:
     def __post_init__(self, seconds: float) -> None:
         self._watch = SendWatch(self._transport, self._loop, seconds)
         if self._transport.get_extra_info("sslcontext") is not None:
-            self._most, self._farewell = ENCRYPTED, FarewellWatch(self._transport, self._loop)
+            self._most = ENCRYPTED
+            self._farewell = Watch(self._transport, self._loop, FAREWELL_SECONDS, has_all)
 
     def is_free(self) -> bool:
         """Whether the client keeps up and there is no answer being sent."""

@@ -28,18 +28,14 @@ def listen(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            opened = socket.socket(family, kind, protocol)
-            sockets.append(opened)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
-            opened.bind(address)
-            opened.listen(_BACKLOG)
+        for family, _, _, _, address in dict.fromkeys(found):
+            sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
     except OSError as error:
         for opened in sockets:
             opened.close()
-        raise Unusable(f"The service cannot listen on {host}, port {port}: {error.strerror}.") from None
+        # To the system's words Python adds what it was doing.
+        why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise Unusable(f"The service cannot listen on {host}, port {port}: {why}.") from None
     return sockets
 
 

@@ -8,7 +8,6 @@ import socket
 import sys
 import termios
 from collections.abc import Callable
-from functools import partial
 
 log = logging.getLogger("app.http")
 
@@ -18,7 +17,7 @@ LEAST_PROGRESS = 1 << 16
 HALF_CLOSED_SECONDS = 1.0
 """How long after a client's last byte to wait for the answer before finding out whether the client is still there."""
 
-_GONE_SECONDS = 0.1
+GONE_SECONDS = 0.1
 """How often to look then, in seconds."""
 
 FAREWELL_SECONDS = 1.0
@@ -84,62 +83,53 @@ class SendWatch:
             self.start()
 
 
-class FarewellWatch:
-    """Cuts off a client of TLS that has all that was sent to it and does not close the connection in its turn."""
+class Watch:
+    """Looks at a client's socket every `seconds`, and cuts the client off once `is_over` says so of it."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    __slots__ = ("_deadline", "_is_over", "_seconds", "_transport")
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        seconds: float,
+        is_over: Callable[[socket.socket], bool],
+    ) -> None:
         self._transport = transport
         self._deadline = Deadline(loop)
+        self._seconds = seconds
+        self._is_over = is_over
 
     def start(self) -> None:
-        """The connection is being closed."""
-        self._deadline.start(FAREWELL_SECONDS, self._look)
+        """Looks for the first time when so many are over."""
+        self._deadline.start(self._seconds, self._look)
 
-    def stop(self) -> None:
-        """It is."""
-        self._deadline.stop()
+    def start_after(self, seconds: float, probe: Callable[[], None]) -> None:
+        """The same in `seconds`, with what `probe` does then."""
 
-    def _look(self) -> None:
-        if _has_all(self._transport.get_extra_info("socket")):
-            self._transport.abort()
-        else:
-            self.start()  # SendWatch has the other end of it
+        def begin() -> None:
+            probe()
+            self.start()
 
-
-class HangUpWatch:
-    """Finds out whether a client that sends no more is still there, and cuts it off if not.
-
-    A client that hung up and one that only sends no more look alike until something is sent to them. To an interim
-    response the system of one that hung up answers with a reset; any other client skips it (RFC 9110, 15.2).
-    """
-
-    __slots__ = ("_deadline", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._deadline = Deadline(loop)
-
-    def start(self, probe: Callable[[], None]) -> None:
-        """The client has sent its last byte. `probe` sends an interim response, if the client waits for an answer and
-        may be sent one."""
-        self._deadline.start(HALF_CLOSED_SECONDS, partial(self._ask, probe))
+        self._deadline.start(seconds, begin)
 
     def stop(self) -> None:
         """The connection is over."""
         self._deadline.stop()
 
-    def _ask(self, probe: Callable[[], None]) -> None:
-        probe()
-        self._deadline.start(_GONE_SECONDS, self._look)
-
     def _look(self) -> None:
-        if _has_gone(self._transport.get_extra_info("socket")):
+        if self._is_over(self._transport.get_extra_info("socket")):
             self._transport.abort()
         else:
-            self._deadline.start(_GONE_SECONDS, self._look)
+            self.start()
 
 
-def _has_gone(connected: socket.socket) -> bool:
+def has_gone(connected: socket.socket) -> bool:
+    """Whether a client that sends no more is not there any more, and was sent something since.
+
+    A client that hung up and one that only sends no more look alike until something is sent to them. To an interim
+    response the system of one that hung up answers with a reset; any other client skips it (RFC 9110, 15.2).
+    """
     if connected.family == socket.AF_UNIX:
         asked = select.poll()
         asked.register(connected.fileno(), 0)
@@ -147,7 +137,7 @@ def _has_gone(connected: socket.socket) -> bool:
     return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
 
 
-def _has_all(connected: socket.socket) -> bool:
+def has_all(connected: socket.socket) -> bool:
     """Whether the system of the other side has all that was sent; nothing waits in this process then, either."""
     waiting = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(4))
     return int.from_bytes(waiting, sys.byteorder) == 0
