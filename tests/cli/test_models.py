@@ -56,8 +56,8 @@ def test_what_is_wrong_is_said(file: Path, tmp_path: Path) -> None:
         (["--input", f"x={tmp_path}/x.npy", "--device", "tpu"], "no device tpu"),
     ):
         assert why in refusal(dmlserve("run", file, *given))[0]
-    for given in ("x.npy", "=x.npy", "x="):
-        assert refusal(dmlserve("run", file, "--input", given), 2) == [f"{given} is no NAME=FILE."]
+    for pair in ("x.npy", "=x.npy", "x="):
+        assert refusal(dmlserve("run", file, "--input", pair), 2) == [f"{pair} is no NAME=FILE."]
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
     assert "no ONNX model" in refusal(dmlserve("run", broken))[0]

@@ -58,7 +58,7 @@ def test_a_replica_computes_on_what_it_was_granted(
     threads: int,
     gpus: str,
 ) -> None:
-    """If its settings say nothing else."""
+    """If its settings say nothing else, nor the environment."""
     context = SimpleNamespace(
         get_assigned_resources=lambda: granted, get_accelerator_ids=lambda: {"GPU": ["0"] * int(granted.get("GPU", 0))}
     )
@@ -77,8 +77,11 @@ def test_a_replica_computes_on_what_it_was_granted(
     monkeypatch.setattr("app.cluster.Service", service)
     with pytest.raises(Made):
         Replica(given)
-    (settings,) = made
-    assert (settings.threads, settings.gpus, settings.access_log) == (threads, gpus, False)
+    monkeypatch.setenv("DMLSERVE_THREADS", "7")
+    with pytest.raises(Made):
+        Replica(given)
+    assert [each.threads for each in made] == [threads, given.get("threads", 7)]
+    assert [(each.gpus, each.access_log) for each in made] == [(gpus, False)] * 2
 
 
 @pytest.mark.parametrize("state", State)
