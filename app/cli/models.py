@@ -98,8 +98,8 @@ def _named(given: Sequence[str]) -> dict[str, Path]:
     """Files by name. A name may have = in it, a file not."""
     files = {}
     for each in given:
-        name, equals, file = each.rpartition("=")
-        if not equals or not name or not file:
+        name, _, file = each.rpartition("=")
+        if not name or not file:
             fail(f"{each} is no NAME=FILE.", status=2)
         files[name] = Path(file)
     return files

@@ -40,6 +40,7 @@ def test_what_is_wrong_is_said(file: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "doubles.npy", X.astype(np.float64))
     np.savez(tmp_path / "several.npz", x=X)
     (tmp_path / "text.npy").write_text("no numbers")
+    np.save(tmp_path / "objects.npy", np.array([{}], object))  # which would run what is in the file
     np.save(tmp_path / "wide.npy", np.ones((1, 4), np.float32))
     for given, why in (
         ([], "Input x is missing"),
@@ -48,13 +49,15 @@ def test_what_is_wrong_is_said(file: Path, tmp_path: Path) -> None:
         (["--input", f"x={tmp_path}/doubles.npy"], "holds float64"),
         (["--input", f"x={tmp_path}/several.npz"], "several arrays"),
         (["--input", f"x={tmp_path}/text.npy"], "no .npy file"),
+        (["--input", f"x={tmp_path}/objects.npy"], "no .npy file of numbers: Object arrays cannot be loaded"),
         (["--input", f"x={tmp_path}/wide.npy"], "1x4"),
         (["--input", f"x={tmp_path}/x.npy", "-o", f"w={tmp_path}/w.npy"], "no output w"),
         (["--input", f"x={tmp_path}/x.npy", "-o", f"y={tmp_path}/no/w.npy"], "cannot be written"),
         (["--input", f"x={tmp_path}/x.npy", "--device", "tpu"], "no device tpu"),
     ):
         assert why in refusal(dmlserve("run", file, *given))[0]
-    assert "NAME=FILE" in refusal(dmlserve("run", file, "--input", "x.npy"), 2)[0]
+    for pair in ("x.npy", "=x.npy", "x="):
+        assert refusal(dmlserve("run", file, "--input", pair), 2) == [f"{pair} is no NAME=FILE."]
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
     assert "no ONNX model" in refusal(dmlserve("run", broken))[0]
@@ -76,6 +79,13 @@ def test_inspect_tells_what_becomes_of_it(file: Path) -> None:
     assert any({"ELEMENT_WISE_MULTIPLY", "ELEMENT_WISE_ADD"} <= set(each) for each in fused)
     text = printed(dmlserve("inspect", file, "--sizes", "x:2x3"))
     assert "5 ONNX nodes are" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["Mul", "1"] in lines
+    assert ["ELEMENT_WISE_MULTIPLY", "1"] in lines
+    each_time = [kernel for kernel in compiled["kernels"] if not kernel["at_initialization"]]
+    assert sum(line[:2] == ["each", "time"] for line in lines) == len(each_time)
+    assert sum(line[:1] == ["once"] for line in lines) == len(compiled["kernels"]) - len(each_time) > 0
+    assert f"in {len(each_time)} kernels" in text
     assert "batchx3" in text
     assert "with --sizes" in printed(dmlserve("inspect", file))
     assert "batchx3" in refusal(dmlserve("inspect", file, "--sizes", "2x4"))[0]
@@ -92,6 +102,18 @@ def test_inspect_fails_for_what_is_not_supported(tmp_path: Path) -> None:
         assert shown in result.stdout
     told = json.loads(dmlserve("inspect", file, "--json").stdout)
     assert [(each["operator"], each["opset"]) for each in told["unsupported"]] == [("Det", 17), ("NonZero", 17)]
+
+
+def test_an_input_that_nobody_reads_and_sizes_that_have_no_name(tmp_path: Path) -> None:
+    file = tmp_path / "unread.onnx"
+    file.write_bytes(model("m (float[?] x, float z) => (float[?] y) { y = Abs(x) }").SerializeToString())
+    np.save(tmp_path / "x.npy", X[0])
+    np.save(tmp_path / "z.npy", X[0, 0])
+    given = [f"--input={name}={tmp_path}/{name}.npy" for name in ("x", "z")]
+    told = json.loads(printed(dmlserve("run", file, *given, "--json")))
+    assert told["outputs"]["y"]["data"] == abs(X[0]).tolist()
+    lines = [line.split() for line in printed(dmlserve("inspect", file)).splitlines()]
+    assert ["input", "x", "float32", "?"] in lines
 
 
 def test_a_model_whose_sizes_are_known(tmp_path: Path) -> None:

@@ -144,6 +144,22 @@ class TestOperator:
                 np.testing.assert_array_equal(np.load(made)["OutputTensor"], X + X)
             assert made.stat().st_size > X.nbytes
 
+    def test_files_without_names_are_the_inputs_that_are_left(self, x: Path) -> None:
+        np.save(twice := x.with_name("twice.npy"), 2 * X)
+        made = x.with_name("made.npy")
+        for inputs in (("--input", f"ATensor={twice}", x), ("--input", f"BTensor={x}", twice)):
+            printed(dmlserve("run", "ELEMENT_WISE_SUBTRACT", *inputs, "-o", made))
+            np.testing.assert_array_equal(np.load(made), X)
+
+    def test_a_name_that_tells_no_form_is_of_tensors_for_tensors(self, x: Path) -> None:
+        made = x.with_name("made")
+        printed(dmlserve("run", "ELEMENT_WISE_ABS", x, "-o", made))
+        np.testing.assert_array_equal(np.load(made), abs(X))
+        printed(dmlserve("run", "TOP_K", "--K", "1", "--Axis", "3", x, "-o", made))
+        assert set(np.load(made)) == {"OutputValueTensor", "OutputIndexTensor"}
+        printed(dmlserve("run", "ELEMENT_WISE_ABS", x, "-o", x.with_name("made.json")))
+        assert json.loads(x.with_name("made.json").read_text())["outputs"].keys() == {"OutputTensor"}
+
     def test_standard_input_and_output(self, x: Path, tmp_path: Path) -> None:
         def run(*arguments: str, given: bytes) -> bytes:
             command = [str(COMMAND), "run", *arguments]
@@ -173,8 +189,17 @@ class TestOperator:
             (("ACTIVATION_CELU",), 2, "has no file"),
             (("ACTIVATION_CELU", "{x}", "--Alpha"), 2, "--Alpha has no value"),
             (("ACTIVATION_CELU", "--input", "ATensor"), 2, "give NAME=FILE"),
-            (("{x}", "{x}"), 2, "nothing can be added"),
-            (("ACTIVATION_CELU", "{x}", "--Alpa", "2"), 1, "/Alpa: Alpa is not a field here"),
+            *(
+                (("{x}", *more), 2, "is a request in a file, which nothing can be added to")
+                for more in (("{x}",), ("--Alpha", "2"), ("--input", "InputTensor={x}"))
+            ),
+            (("ACTIVATION_CELU", "{x}", "--Alpa", "2"), 1, "Error: /Alpa: Alpa is not a field here"),
+            (
+                ("ACTIVATION_CELU", "{junk}"),
+                1,
+                "Error: /inputs/InputTensor: The file for InputTensor is neither npy nor",
+            ),
+            (("ELEMENT_WISE_ADD", "{x}", "{x}"), 1, "2 files have no name"),
             (("ACTIVATION_CELU", "missing.npy"), 1, "missing.npy cannot be read"),
             (("ACTIVATION_CELU", "{x}", "{x}"), 1, "2 files have no name"),
             (("ELEMENT_WISE_ADD", "--input", "ATensor={x}"), 1, "/BTensor: BTensor is missing"),
@@ -184,7 +209,8 @@ class TestOperator:
         ],
     )
     def test_refusals(self, x: Path, arguments: tuple[str, ...], status: int, message: str) -> None:
-        result = dmlserve("run", *(each.format(x=x) for each in arguments))
+        (junk := x.with_name("junk.bin")).write_bytes(X.tobytes())
+        result = dmlserve("run", *(each.format(x=x, junk=junk) for each in arguments))
         assert result.exit_code == status
         assert message in result.stderr
 

@@ -41,6 +41,49 @@ def test_settings_of_a_replica_are_those_that_a_replica_has() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("granted", "given", "threads", "gpus"),
+    [
+        ({"CPU": 3.0}, {}, 3, "none"),
+        ({"CPU": 0.5}, {}, 1, "none"),
+        ({}, {}, 1, "none"),
+        ({"CPU": 3.0, "GPU": 1.0}, {}, 3, "all"),
+        ({"CPU": 3.0}, {"threads": 2, "gpus": "all"}, 2, "all"),
+    ],
+)
+def test_a_replica_computes_on_what_it_was_granted(
+    monkeypatch: pytest.MonkeyPatch,
+    granted: dict[str, float],
+    given: dict[str, Any],
+    threads: int,
+    gpus: str,
+) -> None:
+    """If its settings say nothing else, nor the environment."""
+    context = SimpleNamespace(
+        get_assigned_resources=lambda: granted, get_accelerator_ids=lambda: {"GPU": ["0"] * int(granted.get("GPU", 0))}
+    )
+    made: list[Settings] = []
+
+    class Made(Exception):
+        pass
+
+    def service(settings: Settings, _: object) -> None:
+        made.append(settings)
+        raise Made
+
+    monkeypatch.setattr("app.cluster.ray.get_runtime_context", lambda: context)
+    monkeypatch.setattr("app.cluster.serve.get_replica_context", lambda: SimpleNamespace(app_name="one"))
+    monkeypatch.setattr("app.cluster.ClusterEntries", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("app.cluster.Service", service)
+    with pytest.raises(Made):
+        Replica(given)
+    monkeypatch.setenv("DMLSERVE_THREADS", "7")
+    with pytest.raises(Made):
+        Replica(given)
+    assert [each.threads for each in made] == [threads, given.get("threads", 7)]
+    assert [(each.gpus, each.access_log) for each in made] == [(gpus, False)] * 2
+
+
 @pytest.mark.parametrize("state", State)
 def test_a_replica_is_healthy_when_it_is_ready(state: State) -> None:
     replica: Any = Replica.__new__(Replica)

@@ -614,16 +614,26 @@ def test_where_the_setting_comes_from() -> None:
     assert batching_of("m", rows, parse("max_batch_size: 4 dynamic_batching { }"), on) == Batching(4, 0)
     assert batching_of("m", rows, parse("max_batch_size: 4"), on) == Batching(4, 50)
     assert batching_of("m", rows, parse("max_batch_size: 0"), on) is None
+    assert batching_of("m", rows, parse("max_batch_size: 1 dynamic_batching { }"), on) is None
+    assert batching_of("m", rows, parse("max_batch_size: 2 dynamic_batching { }"), on) == Batching(2, 0)
+    assert [Batching(most, 0).sizes for most in (2, 3, 4)] == [[2], [2, 3], [2, 4]]
     assert batching_of("m", rows, parse("max_batch_size: 4"), Settings()) is None
     for told in (
         affine(),  # has an output that is of the batch as a whole
         model("m (float[n,3] x) => (float[] y) { y = Relu(x) }"),
         model("m (float[n,3] x, float z) => (float[n,3] y) { y = Add(x, z) }"),
         model("m (float[n,3] x, float[k,3] z) => (float[n,3] y) { y = Add(x, z) }"),
+        model("m (float[?,3] x) => (float[?,3] y) { y = Relu(x) }"),
         model("m (float[n,n] x) => (float[n,n] y) { y = Relu(x) }"),
         model("m (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"),
     ):
         assert batching_of("m", signature(told), {}, on) is None
+    # A config that has a max_batch_size says that the first dimensions are the batch, whatever they are called.
+    for first in ("?", "k"):
+        told = model(f"m (float[n,3] x, float[{first},3] z) => (float[n,3] y) {{ y = Add(x, z) }}")
+        assert batching_of("m", signature(told), dynamic, on) == Batching(16, 7)
+    with pytest.raises(BadConfig, match="has the batch's dimension n in another place"):
+        batching_of("m", signature(model("m (float[n,n] x) => (float[n,n] y) { y = Relu(x) }")), dynamic, on)
     with pytest.raises(BadConfig, match="first dimension of sizes is not free"):
         batching_of("m", signature(affine()), dynamic, on)
     for text in (

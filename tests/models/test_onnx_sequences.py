@@ -239,9 +239,9 @@ def test_stacked_attention_is_that_of_its_parts() -> None:
         np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
     key, value = (floats(BATCH, 5, HEADS, SIZE) for _ in range(2))
     more = [None, mask(BATCH, 5)]
-    apart = [apart[0], *(each.reshape(BATCH, 5, HIDDEN) for each in (key, value)), *more]
-    (expected,) = OneNode("MultiHeadAttention", apart, domain=OURS, num_heads=HEADS).expected()
-    stacked = [apart[0], np.stack([key, value], 3), None, *more]
+    given: list[Any] = [apart[0], *(each.reshape(BATCH, 5, HIDDEN) for each in (key, value)), *more]
+    (expected,) = OneNode("MultiHeadAttention", given, domain=OURS, num_heads=HEADS).expected()
+    stacked: list[Any] = [apart[0], np.stack([key, value], 3), None, *more]
     (made,) = OneNode("MultiHeadAttention", stacked, domain=OURS, num_heads=HEADS).made([expected])
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
 
@@ -281,10 +281,10 @@ def test_the_kind_of_a_mask_is_told_by_its_sizes(sizes: tuple[int, ...], kind: s
         ),
         *(
             (
-                OneNode("Attention", [floats(1, 2, 3), floats(3, 12)], domain=OURS, num_heads=1, **more),
+                OneNode("Attention", [floats(1, 2, 3), floats(3, 12)], (), 1, 17, OURS, num_heads=1, **{more: 1}),
                 "its past lies in shared memory, or it turns its keys",
             )
-            for more in ({"do_rotary": 1}, {"past_present_share_buffer": 1})
+            for more in ("do_rotary", "past_present_share_buffer")
         ),
         (dynamic(1, whole=False, direction="sideways"), "its direction is sideways"),
         (dynamic(1, whole=False, direction="bidirectional"), r"its input 1 has sizes \[1, 4, 20\], not \[2, 4, 20\]"),

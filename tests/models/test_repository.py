@@ -72,6 +72,13 @@ def test_why_a_model_is_not_found(opened: Opened) -> None:
             asyncio.run(opened.repository.unload(name))
 
 
+def test_without_a_folder_there_is_nothing_to_load() -> None:
+    repository = Repository(Service(Settings(gpus="none", llvm=False)))
+    for switch in (repository.load, repository.unload):
+        with pytest.raises(UnknownModel, match=r"^There is no model other in the folder\.$"):
+            asyncio.run(switch("other"))
+
+
 def test_what_is_unloaded_says_how_to_load_it(opened: Opened) -> None:
     async def main() -> None:
         await opened.repository.unload("affine")
@@ -208,8 +215,9 @@ def test_external_data_are_charged_before_they_are_read(
 
 def test_sizes_that_a_model_cannot_have_take_no_memory(opened: Opened) -> None:
     before = opened.service.memory.used
-    with pytest.raises(ContractError, match=r"^affine:1 cannot be compiled for these sizes: x is 2x4"):
+    with pytest.raises(ContractError, match=r"^affine:1 cannot be compiled for these sizes: x is 2x4") as raised:
         opened.repository.compile(opened.repository.known("affine", None), ((2, 4),), lambda: False)
+    assert [each.path for each in raised.value.violations] == [("inputs",)]
     assert opened.service.memory.used == before
 
 

@@ -468,6 +468,7 @@ def test_tritons_config() -> None:
         ("a [ { b: 1 }, { b: 2 } ]", {"a": [{"b": ["1"]}, {"b": ["2"]}]}),
         ("a []", {"a": []}),
         ("a" + "{a" * 15 + "{}" + "}" * 15, None),
+        (" " * (1 << 20), {}),
     ],
 )
 def test_protobufs_text(text: str, message: object) -> None:
@@ -478,6 +479,8 @@ def test_protobufs_text(text: str, message: object) -> None:
     ("text", "why"),
     [
         ("a" + "{a" * 16 + "{}" + "}" * 16, "nested too deep"),
+        ("a" + "<a" * 16 + "<>" + ">" * 16, "nested too deep"),
+        ("a" + "[{a" * 16 + "[{}]" + "}]" * 16, "nested too deep"),
         ("a", "ends within a message"),
         ("a: [1", "ends within a message"),
         ("a { b: 1 >", "> stands where a field should"),
@@ -530,12 +533,13 @@ def test_sizes_without_a_name_stand_alone() -> None:
         ("version_policy: { all {} }", ["2", "9", "10"]),
         ("version_policy { latest { num_versions: 2 } }", ["9", "10"]),
         ("version_policy { latest { } }", ["10"]),
+        ("version_policy { latest { num_versions: 0 } }", ["10"]),
         ("version_policy: { specific { versions: [10, 2] } }", ["2", "10"]),
         ("version_policy: { specific { versions: 9 } }", ["9"]),
     ],
 )
 def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str]) -> None:
-    for version in ("2", "9", "10", "010", "new"):
+    for version in ("2", "9", "10", "010", "new", "²"):
         put(tmp_path / "some" / version / "model.onnx", affine())
     (tmp_path / "some" / "config.pbtxt").write_text(policy)
     found = layout.find(tmp_path, "some")
@@ -550,6 +554,7 @@ def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str
         ("version_policy { specific { } }", "asks for no version"),
         ("version_policy { newest { } }", "none of latest, all and specific"),
         ("version_policy: 1", "none of latest, all and specific"),
+        ("version_policy { specific: 1 }", "none of latest, all and specific"),
         ("version_policy { latest { num_versions: many } }", "no number"),
         ('default_model_filename: "../1/model.onnx"', "no file of a version's folder"),
         ('default_model_filename: "mo\0del.onnx"', "no file of a version's folder"),

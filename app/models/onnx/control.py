@@ -184,7 +184,7 @@ def _scan_of_batches(
         with runner.turn(row):
             made.append(_scanned(runner, scope, opsets, parts, outer, renamed))
         if any(each is NOTHING for each in made[-1]):
-            return made[-1]
+            return [NOTHING] * len(made[-1])
     return [_stacked(runner.build, list(each), 0) for each in zip(*made, strict=True)]
 
 
