@@ -18,7 +18,7 @@ from app.operators.convolution.windows import Windows
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
 
-LEAST_ROW, LEAST_OF_LARGE = 4, 8
+LEAST_ROW, LEAST_OF_LARGE = 2, 4
 """Positions of a row: of fewer, most of a vector would be nothing. For windows of more than SMALL elements, which are
 gone along as quickly then, there must be more."""
 

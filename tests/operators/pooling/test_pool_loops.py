@@ -39,8 +39,10 @@ def computed(kernel: Kernel, x: Array, sizes: list[int]) -> Array:
     return made
 
 
-def windows_of(rng: np.random.Generator, largest: int = 4) -> tuple[list[int], list[int], dict[str, list[int]]]:
-    """Sizes of a tensor with long rows, those of the output, and attributes."""
+def windows_of(
+    rng: np.random.Generator, largest: int = 4, row: tuple[int, int] = (10, 150)
+) -> tuple[list[int], list[int], dict[str, list[int]]]:
+    """Sizes of a tensor with rows of such lengths, those of the output, and attributes."""
     while True:
         rank = int(rng.integers(2, 4))
         members = {
@@ -50,7 +52,7 @@ def windows_of(rng: np.random.Generator, largest: int = 4) -> tuple[list[int], l
                 *(("StartPadding", 0, 5), ("EndPadding", 0, 5)),
             )
         }
-        spatial = [*(int(each) for each in rng.integers(1, 5 + largest, rank - 1)), int(rng.integers(10, 150))]
+        spatial = [*(int(each) for each in rng.integers(1, 5 + largest, rank - 1)), int(rng.integers(*row))]
         pooled = [
             (size + start + end - 1 - (window - 1) * dilation) // stride + 1
             for size, start, end, window, dilation, stride in zip(
@@ -85,13 +87,13 @@ def elements(rng: np.random.Generator, sizes: list[int], type_: str) -> Array:
     ("kind", "type_"),
     [*(("AVERAGE_POOLING1", each) for each in TYPES[:2]), *(("MAX_POOLING2", each) for each in TYPES)],
 )
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_windows_are_those_by_coordinates(
     device: NumpyDevice, seed: int, kind: str, type_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the tensor and in pieces, and large ones."""
+    """Beside the tensor and in pieces, large ones, and few in a row."""
     rng = np.random.default_rng(seed)
-    sizes, pooled, members = windows_of(rng, 10 if seed % 4 == 0 else 4)
+    sizes, pooled, members = windows_of(rng, 10 if seed % 4 == 0 else 4, (10, 150) if seed < 4 else (3, 10))
     x = elements(rng, sizes, type_)
     if seed % 2:
         monkeypatch.setattr(alone, "MOST_OF_A_CALL", 1 << 8)
@@ -117,6 +119,22 @@ def test_windows_are_those_by_coordinates(
     assert made[there].tobytes() == right[there].tobytes()
     with pytest.raises(Cancelled):
         kernel.dispatch([memoryview(x.tobytes())], [memoryview(bytearray(made.nbytes))], lambda: True)
+
+
+@pytest.mark.parametrize(("window", "least"), [(8, LEAST_ROW), (9, LEAST_OF_LARGE)])
+def test_there_are_loops_from_some_windows_of_a_row_on(device: NumpyDevice, window: int, least: int) -> None:
+    assert (window * window <= SMALL) == (least == LEAST_ROW)
+    for count in (least - 1, least):
+        document = {
+            "Type": "MAX_POOLING",
+            "InputTensor": {"DataType": "FLOAT16", "Sizes": [1, 2, window, window + count - 1]},
+            "WindowSize": [window, window],
+            "Strides": [1, 1],
+            "StartPadding": [0, 0],
+            "EndPadding": [0, 0],
+        }
+        operator = compile_operator(validate(OPERATORS["DML_OPERATOR_MAX_POOLING"], document), NEWEST)
+        assert isinstance(device._kernel(operator, None, 1), PoolKernel) == (count == least)
 
 
 @pytest.mark.parametrize("dilation", [1, 2, 3])
