@@ -269,7 +269,7 @@ def test_places_of_a_grid_that_are_no_numbers_are_somewhere() -> None:
         (OneNode("Resize", [X, None, scales(1, 1, 2, 2)], opset=13), "its scales is not constant"),
         (OneNode("Resize", [X, None, None, integers(2, 4, 7, 2**40)], [3], mode="cubic"), "more than 4194304"),
         *(
-            (OneNode("Resize", [X, None, *given], [2, 3], 1, 19, "", **how), why)
+            (OneNode("Resize", [X, None, *given], [2, 3], 1, 19, "", 1, **how), why)
             for given, how, why in (
                 ([scales(1, 2, 2)], {}, "are not one above 0 for each of 4 axes"),
                 ([scales(1, 1, 0, 2)], {}, "are not one above 0 for each of 4 axes"),
