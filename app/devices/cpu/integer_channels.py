@@ -4,12 +4,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from app.contract.constants import DataType
 from app.devices.cpu.alone import portions
 from app.devices.cpu.calls import Call, Of, Pointer
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.integer_packing import NO_ZERO
-from app.devices.cpu.integer_planes import Planes, pointer_to
+from app.devices.cpu.integer_planes import Groups, Planes, pointer_to
 from app.devices.cpu.llvm import integer_channels as loops
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
@@ -34,34 +33,19 @@ class Channels:
     code: Code
     columns: int
     """Of a tile."""
-    groups: int
-    each: int
-    """Filters of a group."""
+    groups: Groups
     terms: Array
-    zero_line: int
     filters: None = None
     """None are packed."""
 
     @classmethod
-    def of(
-        cls,
-        compiler: Compiler,
-        planes: Planes,
-        groups: int,
-        sizes: tuple[int, int],
-        types: tuple[DataType, DataType],
-        zero_line: int | None,
-    ) -> "Channels":
-        """Of filters for each group, and channels of each. The types are those of elements and filters; zero points of
-        the latter are so many bytes apart, if there are any."""
+    def of(cls, compiler: Compiler, planes: Planes, groups: Groups) -> "Channels":
         _, height, width = planes.space.positions
         vectors = min(-(-width // compiler.vector_floats), WIDEST)
         blocks = -(-height // (TALLEST // vectors))
         tile = Sums(-(-height // blocks), vectors, compiler.vector_floats)
-        each, depth = sizes
-        own, of_filters = (type_ is DataType.INT8 for type_ in types)
-        code = Code(compiler, loops.source(tile, _stride(planes), own, of_filters))
-        return cls(planes, code, tile.columns, groups, each, planes.terms(depth), zero_line or 0)
+        source = loops.source(tile, _stride(planes), groups.elements_are_signed, groups.filters_are_signed)
+        return cls(planes, Code(compiler, source), tile.columns, groups, planes.terms(groups.channels))
 
     @staticmethod
     def takes(space: Space, filters: int) -> bool:
@@ -94,17 +78,17 @@ class Channels:
         """Of so many items, and some rows of positions. Padded channels are at the first place of the kernel's own
         memory. Sums of an output are `row` bytes long."""
         of_row = self.planes.space.strides[1] * self.planes.sizes[1]
-        of_group, outputs = self.terms.shape[0] * self.planes.channel_bytes, self.groups * self.each
+        of_group, outputs = self.terms.shape[0] * self.planes.channel_bytes, self.groups.count * self.groups.filters
         frame = dict.fromkeys(CHANNELS, 0) | {
             "zero": NO_ZERO.ctypes.data,
             "filter_zeros": NO_ZERO.ctypes.data,
             "table": self.terms.ctypes.data,
             "end_group": items,
             "terms": self.terms.size,
-            "each": self.each,
-            "padded_group": self.groups * of_group,
+            "each": self.groups.filters,
+            "padded_group": self.groups.count * of_group,
             "padded_channels": of_group,
-            "filter_zero": self.zero_line,
+            "filter_zero": self.groups.zero_line or 0,
             "sums_group": outputs * row,
             "sums_row": row,
             "row": of_row,

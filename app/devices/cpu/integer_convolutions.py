@@ -9,13 +9,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.integer_channels import Channels
 from app.devices.cpu.integer_panels import Panels
-from app.devices.cpu.integer_planes import Planes
+from app.devices.cpu.integer_planes import Groups, Planes
 from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
@@ -86,8 +87,16 @@ class _IntegerConvolution:
             return None
         x, filters, output = operator.InputTensor, operator.FilterTensor, compiled.outputs["OutputTensor"]
         space = Space.of(operator.forward_windows())
-        groups, outputs, depth = operator.GroupCount, filters.Sizes[0], math.prod(filters.Sizes[1:])
-        of_few = Channels.takes(space, outputs // groups)
+        outputs, depth, zeros = filters.Sizes[0], math.prod(filters.Sizes[1:]), operator.FilterZeroPointTensor
+        groups = Groups(
+            operator.GroupCount,
+            outputs // operator.GroupCount,
+            filters.Sizes[1],
+            x.DataType is DataType.INT8,
+            filters.DataType is DataType.INT8,
+            _each_channel(zeros) if zeros else None,
+        )
+        of_few = Channels.takes(space, groups.filters)
         planes = Planes.whole(space) if of_few else Planes.of(space)
         if planes.channel_bytes > max(LEAST_PADDED, MOST_TIMES * (space.elements + space.places)):
             return None
@@ -97,10 +106,7 @@ class _IntegerConvolution:
         if quantized and depth > LARGEST:
             return None
         reads = list(compiled.inputs)
-        zeros = operator.FilterZeroPointTensor
-        of_each, types = (outputs // groups, filters.Sizes[1]), (x.DataType, filters.DataType)
-        given = compiler, planes, groups, of_each, types, _each_channel(zeros) if zeros else None
-        sums = Channels.of(*given) if of_few else Panels.of(*given)
+        sums = (Channels if of_few else Panels).of(compiler, planes, groups)
         results = None
         if quantized or sums.line != space.positions[2]:
             result = Result(KINDS[output.DataType], "BiasTensor" in reads)

@@ -9,11 +9,10 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.contract.constants import DataType
 from app.devices.cpu.alone import portions
 from app.devices.cpu.calls import Call, Of, Pointer
 from app.devices.cpu.integer_packing import Side, Tiles, packing
-from app.devices.cpu.integer_planes import Planes, pointer_to
+from app.devices.cpu.integer_planes import Groups, Planes, pointer_to
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.memory.arrays import Array
@@ -33,29 +32,18 @@ class Panels:
     numbers: Mapping[str, int]
 
     @classmethod
-    def of(
-        cls,
-        compiler: Compiler,
-        planes: Planes,
-        groups: int,
-        sizes: tuple[int, int],
-        types: tuple[DataType, DataType],
-        zero_line: int | None,
-    ) -> "Panels":
-        """Of filters for each group, and channels of each. The types are those of elements and filters; zero points of
-        the latter are so many bytes apart, if there are any."""
-        (rows, channels), (own, of_filters) = sizes, types
-        terms = planes.terms(channels)
-        depth = terms.size
+    def of(cls, compiler: Compiler, planes: Planes, groups: Groups) -> "Panels":
+        terms = planes.terms(groups.channels)
+        rows, depth, zero_line = groups.filters, terms.size, groups.zero_line or 0
         tiles = Tiles.of(rows, depth, planes.space.places, compiler)
-        numbers = {"depth": depth, "size": rows, "line": depth, "term": 1, "zero_line": zero_line or 0}
-        packed = packing(compiler, tiles.panel.terms, of_filters is DataType.INT8, "dense", numbers)
-        steps = [rows * depth if groups > 1 else 0], [rows * (zero_line or 0) if groups > 1 else 0]
-        zeros = None if zero_line is None else "FilterZeroPointTensor"
-        side = Side(*packed, "FilterTensor", zeros, [groups], steps, rows, tiles.row_bytes)
+        numbers = {"depth": depth, "size": rows, "line": depth, "term": 1, "zero_line": zero_line}
+        packed = packing(compiler, tiles.panel.terms, groups.filters_are_signed, "dense", numbers)
+        steps = [rows * depth if groups.count > 1 else 0], [rows * zero_line if groups.count > 1 else 0]
+        zeros = None if groups.zero_line is None else "FilterZeroPointTensor"
+        side = Side(*packed, "FilterTensor", zeros, [groups.count], steps, rows, tiles.row_bytes)
         numbers = {"depth": depth, "line": 1, "term": terms.ctypes.data}
-        code, numbers = packing(compiler, tiles.panel, own is DataType.INT8, "listed", numbers)
-        return cls(planes, groups, side, tiles, terms, code, numbers)
+        code, numbers = packing(compiler, tiles.panel, groups.elements_are_signed, "listed", numbers)
+        return cls(planes, groups.count, side, tiles, terms, code, numbers)
 
     @property
     def line(self) -> int:

@@ -19,6 +19,19 @@ from app.memory.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """Of channels, and the filters that go with each."""
+
+    count: int
+    filters: int
+    channels: int
+    elements_are_signed: bool
+    filters_are_signed: bool
+    zero_line: int | None
+    """How many bytes the zero points of filters are apart; None if there are none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Planes:
     """How channels lie padded: `sizes` and strides, those of the tensor along y and x."""
 
