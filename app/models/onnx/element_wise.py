@@ -144,7 +144,11 @@ def _mean(node: Node) -> Value:
 @maps("Where")
 def _where(node: Node) -> Value:
     require_equal(node.view(1), node.view(2))
-    condition, a, b = alike(*views(node, 3))
+    return chosen(node, *alike(*views(node, 3)))
+
+
+def chosen(node: Node, condition: View, a: View, b: View) -> View:
+    """`a` where `condition` is true, else `b`; all of the same sizes."""
     inputs = {"ConditionTensor": condition, "ATensor": a, "BTensor": b}
     return operate(node, "ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (a.data_type, a.sizes)})
 
@@ -182,6 +186,11 @@ def _is_nan(node: Node) -> Value:
     if x.data_type is DataType.FLOAT64:
         infinite = number(node, _INFINITE_BITS["EITHER"], DataType.UINT64)
         return predicate(node, "ELEMENT_WISE_LOGICAL_GREATER_THAN", without_sign(node, x), infinite)
+    return is_nan(node, x)
+
+
+def is_nan(node: Node, x: View) -> View:
+    """Of all types but float64."""
     outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}
     return operate(node, "ELEMENT_WISE_IS_NAN", {"InputTensor": x}, outputs=outputs)
 

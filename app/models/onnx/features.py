@@ -3,12 +3,12 @@
 import numpy as np
 
 from app.contract.constants import DataType, ReduceFunction
-from app.models.onnx.element_wise import binary, predicate
+from app.models.onnx.element_wise import binary, chosen, is_nan, predicate
 from app.models.onnx.indexing import gathered, indices_of
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined
-from app.models.onnx.operands import number, operate
-from app.models.onnx.reductions import reduced
+from app.models.onnx.operands import number
+from app.models.onnx.reductions import place_along, reduced
 from app.models.onnx.shapes import inserted
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
@@ -40,12 +40,6 @@ def _by_column(node: Node, name: str, x: View, dtype: str = "float32") -> View:
     return node.build.constant(given)
 
 
-def chosen(node: Node, condition: View, a: View, b: View) -> View:
-    """`a` where `condition` is true, else `b`; all of the same sizes."""
-    inputs = {"ConditionTensor": condition, "ATensor": a, "BTensor": b}
-    return operate(node, "ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (a.data_type, a.sizes)})
-
-
 @maps("Scaler", domain=ML)
 def _scaler(node: Node) -> Value:
     x = rows(node)
@@ -73,8 +67,7 @@ def _imputer(node: Node) -> Value:
         raise Unsupported(f"its input is {x.data_type}, not FLOAT32 or INT64")
     value = node.attribute(f"replaced_value_{suffix.removesuffix('s')}", 0)
     if np.isnan(value):
-        outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}
-        missing = operate(node, "ELEMENT_WISE_IS_NAN", {"InputTensor": x}, outputs=outputs)
+        missing = is_nan(node, x)
     else:
         missing = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", x, number(node, value, x.data_type, x.sizes))
     return chosen(node, missing, _by_column(node, f"imputed_value_{suffix}", x, dtype).broadcast(x.sizes), x)
@@ -122,9 +115,7 @@ def _label_encoder(node: Node) -> Value:
     wide = inserted(x, last).broadcast((*x.sizes, keys.size))
     equal = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", wide, node.build.constant(keys))
     found = joined(node.build, [equal, number(node, 1, equal.data_type, (*x.sizes, 1))], last)
-    attributes = {"Axes": [last], "AxisDirection": "INCREASING"}
-    outputs = {"OutputTensor": (DataType.INT64, (*x.sizes, 1))}
-    places = operate(node, "ARGMAX", {"InputTensor": found}, attributes, outputs)
+    places = place_along(node, "ARGMAX", found, last)
     default = np.array(node.attribute(f"default_{other}", _DEFAULTS[other]), values.dtype)
     return gathered(node, node.build.constant(np.append(values, default)), node.reshaped(places, x.sizes), 0)
 

@@ -9,7 +9,8 @@ from app.models.onnx.element_wise import binary
 from app.models.onnx.indexing import gathered, indices_of
 from app.models.onnx.linear_algebra import matmul
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import broadcast, operate, require
+from app.models.onnx.operands import broadcast, operate
+from app.models.onnx.quantization import Parameters, in_blocks
 from app.models.onnx.shapes import axis_of
 from app.models.onnx.tensors import Sizes, Unsupported, View, packed_strides
 
@@ -29,8 +30,8 @@ def _of_few_bits(node: Node) -> Value:
     if packed.elements * 8 != columns * blocks * block * bits:
         raise Unsupported(f"its B has {packed.elements} bytes, not those of {columns} x {blocks} blocks of {block}")
     weights = View.packed(packed.source, data_type, (columns, blocks, block))
-    by = [node.reshaped(scale, (columns, blocks, 1)), _zero_points(node, data_type, (columns, blocks))]
-    restored = _restored(node, weights, by)
+    by = node.reshaped(scale, (columns, blocks, 1)), _zero_points(node, data_type, (columns, blocks))
+    restored = in_blocks(node, "DEQUANTIZE", Parameters(weights, *by), scale.data_type)
     # Without what the last block of a column has beyond K.
     right = View(restored.source, scale.data_type, (depth, columns), (1, blocks * block))
     made = matmul(node, node.cast(a, scale.data_type), right)
@@ -61,16 +62,6 @@ def _middle(node: Node, data_type: DataType, rank: int) -> View:
     return node.build.constant(np.full((1,) * rank, 1 << data_type.bits - 1, np.uint8), data_type)
 
 
-def _restored(node: Node, x: View, by: list[View]) -> View:
-    """`x` by a scale, and a zero point if there is one, whose sizes say how many blocks there are."""
-    scale = by[0].data_type
-    require("DEQUANTIZE", "OutputTensor", scale)
-    attributes = {"QuantizationType": "SCALE_ZERO_POINT" if len(by) > 1 else "SCALE"}
-    outputs = {"OutputTensor": (scale, x.sizes)}
-    made = node.build.operator("DEQUANTIZE", {"InputTensor": x, "QuantizationTensors": by}, attributes, outputs)
-    return made["OutputTensor"]
-
-
 # Rows
 
 
@@ -95,12 +86,13 @@ def _gathered_of_few_bits(node: Node) -> Value:
             f"its scales have sizes {list(scale.sizes)}, which are not those of whole blocks of {block} along "
             f"dimension {axis} of {list(sizes)}"
         )
-    by = [gathered(node, scale, indices, 0)]
+    by, zero = gathered(node, scale, indices, 0), None
     if node.has(3):
-        by.append(_rows(node, node.view(3), data_type, indices, blocks))
+        zero = _rows(node, node.view(3), data_type, indices, blocks)
     elif is_bytes:
-        by.append(_middle(node, data_type, len(by[0].sizes)))
-    return _restored(node, _rows(node, data, data_type, indices, sizes), by)
+        zero = _middle(node, data_type, len(by.sizes))
+    found = Parameters(_rows(node, data, data_type, indices, sizes), by, zero)
+    return in_blocks(node, "DEQUANTIZE", found, scale.data_type)
 
 
 def _rows(node: Node, table: View, data_type: DataType, indices: View, sizes: Sizes) -> View:

@@ -8,6 +8,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
+from app.models.onnx.element_wise import chosen
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import window
 from app.models.onnx.operands import number, operate
@@ -101,12 +102,8 @@ def _capped(node: Node, query: View, pair: tuple[View, View], seen: View, scale:
     tanh = {"Type": "ACTIVATION_TANH"}
     bent = _product(node, queries, keys, {"TransB": "TRANSPOSE", "Alpha": scale / cap, "FusedActivation": tanh}, count)
     wide = operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": bent}, {"ScaleBias": {"Scale": cap, "Bias": 0.0}})
-    inputs = {
-        "ConditionTensor": inserted(seen, 1, 2).broadcast(each),
-        "ATensor": node.reshaped(wide, each),
-        "BTensor": number(node, -inf, query.data_type, each),
-    }
-    scores = operate(node, "ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (query.data_type, each)})
+    unseen = number(node, -inf, query.data_type, each)
+    scores = chosen(node, inserted(seen, 1, 2).broadcast(each), node.reshaped(wide, each), unseen)
     weights = operate(node, "ACTIVATION_SOFTMAX1", {"InputTensor": scores}, {"Axes": [4]})
     made = _product(node, node.reshaped(weights, (many, *each[2:])), values, {"TransB": "NONE", "Alpha": 1.0}, size)
     apart = node.reshaped(made, (batch, key_heads, groups, length, size)).transposed((0, 3, 1, 2, 4))

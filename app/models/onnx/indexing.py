@@ -59,14 +59,14 @@ def compress(node: Node) -> Value:
 def gather_elements(node: Node) -> View:
     x, indices = node.view(0), indices_of(node, 1)
     axis = _own_axis(node, x, indices)
-    x = _met(node, x, indices, axis)
-    made = node.build.operator(
-        "GATHER_ELEMENTS",
-        {"InputTensor": x, "IndicesTensor": indices},
-        {"Axis": axis},
-        {"OutputTensor": (x.data_type, indices.sizes)},
-    )
-    return made["OutputTensor"]
+    return elements_at(node, _met(node, x, indices, axis), indices, axis)
+
+
+def elements_at(node: Node, x: View, indices: View, axis: int) -> View:
+    """For each of `indices`, of as many dimensions as `x`, what it leads to along `axis` from its own place."""
+    inputs = {"InputTensor": x, "IndicesTensor": indices}
+    outputs = {"OutputTensor": (x.data_type, indices.sizes)}
+    return node.build.operator("GATHER_ELEMENTS", inputs, {"Axis": axis}, outputs)["OutputTensor"]
 
 
 @maps("GatherND")

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from app.contract.constants import DataType
 from app.models.onnx.activations import activation
 from app.models.onnx.element_wise import binary
 from app.models.onnx.features import ML, rows
@@ -10,6 +9,7 @@ from app.models.onnx.indexing import gathered
 from app.models.onnx.linear_algebra import matmul
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import operate
+from app.models.onnx.reductions import place_along
 from app.models.onnx.tensors import Unsupported, View
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC")
@@ -42,9 +42,7 @@ def labels_of(node: Node, name: str) -> View | None:
 
 def label_of(node: Node, scores: View, labels: View) -> View:
     """That of the greatest score of each row, the first of equal ones."""
-    outputs = {"OutputTensor": (DataType.INT64, (scores.sizes[0], 1))}
-    attributes = {"Axes": [1], "AxisDirection": "INCREASING"}
-    places = operate(node, "ARGMAX", {"InputTensor": scores}, attributes, outputs)
+    places = place_along(node, "ARGMAX", scores, 1)
     return gathered(node, labels, node.reshaped(places, scores.sizes[:1]), 0)
 
 

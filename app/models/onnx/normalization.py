@@ -271,13 +271,12 @@ def _group_norm(node: Node) -> Value:
 @maps("SkipGroupNorm", domain="com.microsoft")
 def _skip_group_norm(node: Node) -> list[Value | None]:
     """Of a sum, which it gives as well. What skips may be the same for all that lies between batch and channels."""
-    x, skip = node.view(0), node.view(3)
+    x, skip, last = node.view(0), node.view(3), node.attribute("channels_last", 1)
     if len(skip.sizes) == 2:
-        skip = inserted(skip, 1 if node.attribute("channels_last", 1) else 2, len(x.sizes) - 2)
+        skip = inserted(skip, 1 if last else 2, len(x.sizes) - 2)
     given = [skip]
     if node.has(4):
-        bias = node.view(4)
-        given.append(bias if node.attribute("channels_last", 1) else inserted(bias, 1, len(x.sizes) - 2))
+        given.append(node.view(4) if last else inserted(node.view(4), 1, len(x.sizes) - 2))
     total = sum_of(node, [x, *(broadcast(each, x.sizes) for each in given)])
     return [_of_either_layout(node, total), total]
 

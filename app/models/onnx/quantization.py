@@ -5,7 +5,7 @@ from typing import NamedTuple
 from app.contract.constants import DataType
 from app.models.onnx.activations import activation
 from app.models.onnx.casts import type_of
-from app.models.onnx.element_wise import binary
+from app.models.onnx.element_wise import binary, chosen
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined
 from app.models.onnx.operands import (
@@ -75,7 +75,7 @@ def _quantize(node: Node) -> Value:
     if x.data_type is not DataType.INT32:
         x, scale = wider(node, x, scale)
     if output.bits == 4:
-        return _in_4_bits(node, "QUANTIZE", _parameters(node, x, scale, zero, apart=False), output)
+        return in_blocks(node, "QUANTIZE", _parameters(node, x, scale, zero, apart=False), output)
     given = _parameters(node, x, scale, zero, apart=True).spread()
     if output in takes("ELEMENT_WISE_QUANTIZE_LINEAR", "OutputTensor"):
         return node.reshaped(quantized(node, given, output), sizes)
@@ -101,8 +101,8 @@ def _in_other_types(node: Node, given: Parameters, output: DataType) -> View:
     return node.cast(made, output)
 
 
-def _in_4_bits(node: Node, operator: str, given: Parameters, output: DataType) -> View:
-    """By QUANTIZE or DEQUANTIZE, which alone have 4-bit types."""
+def in_blocks(node: Node, operator: str, given: Parameters, output: DataType) -> View:
+    """By QUANTIZE or DEQUANTIZE, which alone have 4-bit types, and a scale for each block of elements."""
     require(operator, "InputTensor", given.x.data_type)
     require(operator, "OutputTensor", output)
     tensors = [given.scale, *([] if given.zero is None else [given.zero])]
@@ -122,7 +122,7 @@ def _dequantize(node: Node) -> Value:
     if output is DataType.FLOAT32:
         scale = node.cast(scale, output)
     if x.data_type.bits == 4:
-        made = _in_4_bits(node, "DEQUANTIZE", _parameters(node, x, scale, zero, apart=False), scale.data_type)
+        made = in_blocks(node, "DEQUANTIZE", _parameters(node, x, scale, zero, apart=False), scale.data_type)
     else:
         made = restored(node, _parameters(node, x, scale, zero, apart=True).spread())
     return node.cast(node.reshaped(made, sizes), output)
@@ -235,9 +235,7 @@ def _softmax(node: Node) -> Value:
 def _where(node: Node) -> Value:
     a, b = given_at(node, 1), given_at(node, 4)
     condition, left, right = alike(node.view(0), restored(node, a.spread()), restored(node, b.spread()))
-    inputs = {"ConditionTensor": condition, "ATensor": left, "BTensor": right}
-    made = operate(node, "ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (left.data_type, left.sizes)})
-    return finished(node, made, 7, a.x.data_type)
+    return finished(node, chosen(node, condition, left, right), 7, a.x.data_type)
 
 
 @maps("QLinearConcat", domain="com.microsoft")

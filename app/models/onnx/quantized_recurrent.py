@@ -6,6 +6,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.models.onnx.element_wise import binary
+from app.models.onnx.indexing import elements_at
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined, parted, turned, window
 from app.models.onnx.operands import broadcast, number
@@ -126,9 +127,7 @@ class _Layer:
         kept = binary(node, "ELEMENT_WISE_MIN", least, number(node, self._steps, DataType.UINT32, sizes))
         places = binary(node, "ELEMENT_WISE_SUBTRACT", kept, number(node, 1, DataType.UINT32, sizes))
         places = broadcast(inserted(places, 2), (1, *states.sizes[1:]))
-        outputs = {"OutputTensor": (states.data_type, places.sizes)}
-        inputs = {"InputTensor": states, "IndicesTensor": places}
-        return node.build.operator("GATHER_ELEMENTS", inputs, {"Axis": 0}, outputs)["OutputTensor"]
+        return elements_at(node, states, places, 0)
 
 
 def _through_bytes(node: Node, x: View) -> View:

@@ -82,14 +82,16 @@ def _arg(node: Node) -> Value:
     if not x.sizes:
         x = node.reshaped(x, (1,))
     axis = axis_of(node.attribute("axis", 0), len(x.sizes))
-    attributes = {
-        "Axes": [axis],
-        "AxisDirection": "DECREASING" if node.attribute("select_last_index", 0) else "INCREASING",
-    }
-    outputs = {"OutputTensor": (DataType.INT64, _one_along(x.sizes, [axis]))}
-    made = operate(node, node.type.upper(), {"InputTensor": x}, attributes, outputs)
+    made = place_along(node, node.type.upper(), x, axis, is_last=bool(node.attribute("select_last_index", 0)))
     sizes = _kept(node.sizes(0), [axis], bool(node.attribute("keepdims", 1)))
     return node.reshaped(made, sizes)
+
+
+def place_along(node: Node, operator: str, x: View, axis: int, *, is_last: bool = False) -> View:
+    """Where along `axis` the extreme is that `operator` looks for, the first or the last of equal ones."""
+    attributes = {"Axes": [axis], "AxisDirection": "DECREASING" if is_last else "INCREASING"}
+    outputs = {"OutputTensor": (DataType.INT64, _one_along(x.sizes, [axis]))}
+    return operate(node, operator, {"InputTensor": x}, attributes, outputs)
 
 
 @maps("TopK")

@@ -11,6 +11,7 @@ from app.contract.constants import DataType, ReduceFunction
 from app.formula.values import integer_range
 from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Array
+from app.models.onnx.element_wise import chosen, predicate
 from app.models.onnx.mapping import Node
 from app.models.onnx.operands import number, operate
 from app.models.onnx.reductions import reduced
@@ -52,15 +53,9 @@ def updated(node: Node, x: View, indices: View, updates: View, axis: int, reduct
         inserted(each.transposed(order), axis).broadcast(sizes) for each in (_from_0(node, indices, size), updates)
     )
     own = along(node.build.constant(np.arange(size).astype(numpy_type(indices.data_type))), axis, rank).broadcast(sizes)
-    is_own = operate(
-        node,
-        "ELEMENT_WISE_LOGICAL_EQUALS",
-        {"ATensor": places, "BTensor": own},
-        outputs={"OutputTensor": (DataType.UINT8, sizes)},
-    )
+    is_own = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", places, own)
     none = number(node, _nothing(reduction, x.data_type), x.data_type, sizes)
-    inputs = {"ConditionTensor": is_own, "ATensor": given, "BTensor": none}
-    met = operate(node, "ELEMENT_WISE_IF", inputs, outputs={"OutputTensor": (x.data_type, sizes)})
+    met = chosen(node, is_own, given, none)
     total = removed(reduced(node, met, function, [rank - 1]), rank - 1)
     return operate(node, operator, {"ATensor": x, "BTensor": total})
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from app.contract.constants import DataType, ReduceFunction
 from app.models.onnx.builder import Array
-from app.models.onnx.element_wise import COMPARISONS, binary, linear, predicate
-from app.models.onnx.features import ML, chosen, rows
-from app.models.onnx.indexing import gathered
+from app.models.onnx.element_wise import COMPARISONS, binary, chosen, is_nan, linear, predicate
+from app.models.onnx.features import ML, rows
+from app.models.onnx.indexing import elements_at, gathered
 from app.models.onnx.linear_models import label_of, labels_of, transformed
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined
@@ -30,7 +30,7 @@ _MODES = {
 }
 """What a branch asks of an element and its own number. DirectML has no operator for inequality."""
 
-_NUMBERED = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+_NUMBERED = tuple(_MODES)
 """Since version 5 they are numbers."""
 
 
@@ -54,14 +54,14 @@ def _read(node: Node, leaf: str, targets: int) -> _Trees:
     for name in ("nodes_values", f"{leaf}_weights", "base_values"):
         if node.attribute(f"{name}_as_tensor") is not None:
             raise Unsupported(f"DirectML does not compute it in FLOAT64, which its {name}_as_tensor is")
-    keys = list(zip(node.attribute("nodes_treeids"), node.attribute("nodes_nodeids"), strict=True))
+    trees = node.attribute("nodes_treeids")
+    keys = list(zip(trees, node.attribute("nodes_nodeids"), strict=True))
     places = {key: place for place, key in enumerate(keys)}
     modes = node.attribute("nodes_modes")
     features, values, missing = (
         np.array(node.attribute(f"nodes_{name}") or [0] * len(keys), dtype)
         for name, dtype in (("featureids", np.int64), ("values", np.float32), ("missing_value_tracks_true", bool))
     )
-    trees = node.attribute("nodes_treeids")
     ends = [mode == "LEAF" for mode in modes]
     yes, no = (
         np.array(
@@ -154,19 +154,15 @@ class _Ensemble:
     def _is_true(self, places: View) -> View:
         """Of the node that each row is at in each tree."""
         node = self._node
-        inputs = {"InputTensor": self._x, "IndicesTensor": gathered(node, self._features, places, 0)}
-        outputs = {"OutputTensor": (self._x.data_type, places.sizes)}
-        x = node.build.operator("GATHER_ELEMENTS", inputs, {"Axis": 1}, outputs)["OutputTensor"]
+        x = elements_at(node, self._x, gathered(node, self._features, places, 0), 1)
         values = gathered(node, self._values, places, 0)
         (first, _), *others = self._asked.items()
         made = self._compared(first, x, values)
         for mode, where in others:
             made = chosen(node, gathered(node, where, places, 0), self._compared(mode, x, values), made)
         if self._missing is not None:
-            is_nan = operate(
-                node, "ELEMENT_WISE_IS_NAN", {"InputTensor": x}, outputs={"OutputTensor": (DataType.UINT8, x.sizes)}
-            )
-            both = binary(node, "ELEMENT_WISE_LOGICAL_AND", is_nan, gathered(node, self._missing, places, 0))
+            tracked = gathered(node, self._missing, places, 0)
+            both = binary(node, "ELEMENT_WISE_LOGICAL_AND", is_nan(node, x), tracked)
             made = binary(node, "ELEMENT_WISE_LOGICAL_OR", made, both)
         return made
 
