@@ -32,6 +32,7 @@ from app.settings import Settings
 
 TYPES = {"FLOAT32": torch.float32, "FLOAT16": torch.float16}
 ROWS, ROW = 1 << 16, 1 << 10
+VOCABULARY = 50257
 GEMMS = (
     *((128, 768, 768, True, 1), (128, 768, 3072, True, 1), (128, 3072, 768, True, 1), (512, 1024, 4096, False, 1)),
     *((2048, 2048, 2048, False, 1), (4096, 4096, 4096, False, 1), (1, 768, 50257, False, 1), (128, 64, 128, True, 96)),
@@ -127,8 +128,10 @@ def cases(data_type: str) -> Iterator[Case]:
     yield Case("SUM over all", "REDUCE", document, x.sum)
     document = {"Function": "AVERAGE", "InputTensor": several, "Axes": [0, 2, 3]}
     yield Case("AVERAGE over all but axis 1 of 32", "REDUCE", document, lambda: image.mean((0, 2, 3)))
-    document = {"InputTensor": whole, "Axis": 3, "K": 8}
-    yield Case("8 of 1024", "TOP_K", document, lambda: x.topk(8, 1))
+    for rows, row, count in ((ROWS, ROW, 8), (ROWS >> 2, ROW, 50), (1, VOCABULARY, 50), (32, VOCABULARY, 50)):
+        part = x.view(-1)[: rows * row].view(rows, row)
+        document = {"InputTensor": desc(data_type, 1, 1, rows, row), "Axis": 3, "K": count}
+        yield Case(f"{count} of {row}, {rows} times", "TOP_K", document, partial(part.topk, count, 1))
     some = x.view(4, -1)[0].view(16, 1024, -1)
     yield Case("all of 16 Mi", "NONZERO_COORDINATES", {"InputTensor": desc(data_type, *some.shape)}, some.nonzero)
     document = {"InputTensor": whole, "Axis": 3, "AxisDirection": "INCREASING", "HasExclusiveSum": False}

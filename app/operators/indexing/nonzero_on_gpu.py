@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.operators.grids import blocks_of
-from app.operators.indexing.on_gpu import SUM_BEFORE
+from app.operators.indexing.scans_on_gpu import joining
 
 _THREADS = 256
 
@@ -58,7 +58,7 @@ add_up(unsigned* counts, unsigned blocks, unsigned* __restrict__ total)
 {
     unsigned before = 0;
     for (unsigned base = 0; base < blocks; base += %(adding)d) {
-        const unsigned at = base + threadIdx.x, made = sum_before<%(adding)d>(at < blocks ? counts[at] : 0, before);
+        const unsigned at = base + threadIdx.x, made = all_before<%(adding)d>(at < blocks ? counts[at] : 0, before);
         if (at < blocks) counts[at] = made;
     }
     if (threadIdx.x == 0) *total = before;
@@ -122,7 +122,7 @@ def source(dtype: np.dtype[Any], columns: int) -> str:
     """The kernels, in CUDA C++. What is not 0 is told by bits, since a comparison takes what is subnormal for it."""
     bits = 8 * dtype.itemsize
     mask = (1 << bits - 1) - 1 if dtype.kind == "f" else (1 << bits) - 1
-    return SUM_BEFORE + _KERNELS % {
+    return joining("unsigned", "+", 0) + _KERNELS % {
         "bits": {1: "unsigned char", 2: "unsigned short", 4: "unsigned"}[dtype.itemsize],
         "mask": f"{mask:#x}",
         "columns": columns,

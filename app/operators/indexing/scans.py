@@ -14,13 +14,13 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.accuracy import ONCE, SUM
 from app.operators.axes import all_but, axis_violations
-from app.operators.indexing import on_gpu
+from app.operators.indexing import scans_on_gpu
 from app.operators.indexing.places import AxisUint, Direction
 from app.operators.indexing.rows import back, pieces, rows_of
 from app.operators.operator import WRAPPING, InputTensorDesc, Operator, OutputTensorDesc
 
 IN_CACHE = 1 << 17
-"""Elements at a time on a CPU, whose float64 its second cache has."""
+"""Elements at a time, whose float64 a processor's second cache has."""
 
 
 class Scan(Operator):
@@ -31,7 +31,7 @@ class Scan(Operator):
     Axis: AxisUint
     AxisDirection: Direction
 
-    makes_in = True
+    only_queues = makes_in = True
     working_bytes = 12
     same_sizes = (("InputTensor", "OutputTensor"),)
     in_place = ("InputTensor",)
@@ -51,9 +51,7 @@ class Scan(Operator):
         decreasing = self.AxisDirection is AxisDirection.DECREASING
         if xp.__name__ == "cupy":
             how = {"products": accumulate is xp.cumprod, "reversed_": decreasing, "exclusive": exclusive}
-            made = on_gpu.scan(xp, x, self.Axis, into, **how)
-            if made is not None:
-                return made
+            return scans_on_gpu.scan(xp, x, self.Axis, into, **how)
         rows = rows_of(xp, x, self.Axis)
         made = xp.empty(rows.shape, x.dtype)
         source, target = rows, made
@@ -63,7 +61,7 @@ class Scan(Operator):
             target[:, 0] = nothing
             source, target = source[:, :-1], target[:, 1:]
         dtype = xp.float64 if x.dtype.kind == "f" else x.dtype
-        for piece in pieces(rows) if xp.__name__ == "cupy" else pieces(rows, IN_CACHE):
+        for piece in pieces(rows, IN_CACHE):
             if source.size:
                 target[piece] = accumulate(source[piece], axis=-1, dtype=dtype)
         return back(xp, made, x, self.Axis)

@@ -3,6 +3,7 @@
 Source: the DML_TOP_K*_OPERATOR_DESC pages of DirectML's reference.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +15,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.accuracy import EXACT
 from app.operators.axes import all_but, axis_violations
-from app.operators.indexing import on_gpu
+from app.operators.indexing import firsts_on_gpu
 from app.operators.indexing.places import AxisUint, Direction
 from app.operators.indexing.rows import back, pieces, rows_of
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc
@@ -35,6 +36,7 @@ class Sorting(Operator):
     sizes_from = ("InputTensor", "Axis", "K")
     example: ClassVar[Mapping[str, Any]] = {"Axis": 3}
     working_bytes = 20
+    only_queues = makes_in = True
     notes: ClassVar[tuple[str, ...]] = (
         "Equal elements, 0 and -0 among them, are in the order of their indices.",
         "NaN counts as larger than all numbers. DirectML's documentation does not say.",
@@ -70,22 +72,24 @@ class Sorting(Operator):
     def batch_axes(self) -> Iterator[Mapping[str, int]]:
         yield from all_but(self, self.Axis, self.InputTensor.rank)
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x = inputs["InputTensor"]
         rows = rows_of(xp, x, self.Axis)
         wide = self.OutputIndexTensor and self.OutputIndexTensor.DataType is DataType.UINT64
-        values = xp.empty((len(rows), self.K), x.dtype)
-        indices = xp.empty((len(rows), self.K), xp.uint64 if wide else xp.uint32)
-        found = None
-        if xp.__name__ == "cupy":
-            found = on_gpu.first_of_rows(xp, rows, self.K, decreasing=self.decreasing)
-        for piece in pieces(rows) if found is None else [slice(None)]:
-            part = rows[piece]
-            first = _first(xp, part, self.K, self.decreasing) if found is None else found
-            indices[piece] = first
-            values[piece] = xp.take_along_axis(part, first, -1)
-        made = {"OutputValueTensor": values, "OutputIndexTensor": indices}
-        return {name: back(xp, each, x, self.Axis) for name, each in made.items()}
+        types = {"OutputValueTensor": x.dtype, "OutputIndexTensor": xp.uint64 if wide else xp.uint32}
+        is_last = math.prod(x.shape[self.Axis + 1 :]) == 1
+        direct = {name: each for name, each in (into or {}).items() if is_last and each.flags.c_contiguous}
+        made = {name: direct[name] if name in direct else xp.empty((len(rows), self.K), types[name]) for name in types}
+        values, indices = (each.reshape(len(rows), self.K) for each in made.values())
+        if xp.__name__ == "cupy" and self.K <= firsts_on_gpu.MOST_FIRST:
+            firsts_on_gpu.find(xp, rows, self.K, values, indices, decreasing=self.decreasing)
+        else:
+            for piece in pieces(rows):
+                part = rows[piece]
+                first = _first(xp, part, self.K, self.decreasing)
+                indices[piece] = first
+                values[piece] = xp.take_along_axis(part, first, -1)
+        return {name: each if name in direct else back(xp, each, x, self.Axis) for name, each in made.items()}
 
 
 class TopK(Sorting):

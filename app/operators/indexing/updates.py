@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from app.operators.grids import blocks_of
-from app.operators.indexing.on_gpu import TYPES
+from app.operators.indexing.scans_on_gpu import TYPES
 
 THREADS = 256
 

@@ -15,11 +15,12 @@ from app.contract.constants import DataType, FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
+from app.memory.arrays import numpy_type
 from app.operators.accuracy import NEAREST, ONCE
 from app.operators.arrays import stored
 from app.operators.element_wise.quantization import TIES
 from app.operators.operator import Count, InputTensorDesc, InputTensorDescs, Operator, OutputTensorDesc
-from app.operators.quantization import integers
+from app.operators.quantization import elements_on_gpu, integers
 
 _COUNTS = {constants.QuantizationType.SCALE: 1, constants.QuantizationType.SCALE_ZERO_POINT: 2}
 Kind = Annotated[
@@ -47,6 +48,7 @@ class DynamicQuantizeLinear(Operator):
         "type"
     )
     accuracy = NEAREST
+    only_queues = makes_in = True
     same_types = (("OutputTensor", "OutputZeroPointTensor"),)
     same_sizes = (("InputTensor", "OutputTensor"),)
     same_ranks = (("InputTensor", "OutputTensor", "OutputScaleTensor", "OutputZeroPointTensor"),)
@@ -68,9 +70,22 @@ class DynamicQuantizeLinear(Operator):
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return DataType.FLOAT32 if name == "OutputScaleTensor" else self._type
 
-    def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x = inputs["InputTensor"]
         ones = (1,) * x.ndim
+        if xp.__name__ == "cupy":
+            quantized = numpy_type(self._type)
+            forms = {
+                "OutputTensor": (x.shape, quantized),
+                "OutputScaleTensor": (ones, xp.float32),
+                "OutputZeroPointTensor": (ones, quantized),
+            }
+            on_gpu = {
+                name: into[name] if into and into[name].flags.c_contiguous else xp.empty(*form)
+                for name, form in forms.items()
+            }
+            elements_on_gpu.quantize(xp, xp.ascontiguousarray(x), *on_gpu.values())
+            return on_gpu
         least, most = (function(x).astype("float64").reshape(ones) for function in (xp.min, xp.max))
         low, high = xp.minimum(least, 0), xp.maximum(most, 0)
         lowest = 0.0 if self._type is DataType.UINT8 else -128.0

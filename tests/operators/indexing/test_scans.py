@@ -7,7 +7,8 @@ import pytest
 
 from app.contract.constants import DataType
 from app.memory.arrays import Array, numpy_type
-from app.operators.indexing import on_gpu, rows
+from app.operators.indexing import rows, scans_on_gpu
+from app.operators.indexing.scans_on_gpu import LEAST_PART, PARTS
 from tests.contract.refusals import check_wording
 from tests.operators.arrays import laid_out
 from tests.operators.descriptors import descriptor, refusals
@@ -98,11 +99,57 @@ def test_rows_around_those_of_a_block(data_type: DataType, direction: str, exclu
 @directions
 @exclusives
 @pytest.mark.parametrize("data_type", [DataType("FLOAT16"), DataType("FLOAT32"), DataType("INT64"), DataType("UINT32")])
+def test_long_rows(kind: str, data_type: DataType, direction: str, exclusive: bool) -> None:
+    """On a GPU in one part, in several, and in as many as there are."""
+    rng, dtype = np.random.default_rng(3), numpy_type(data_type)
+    for count, length in (
+        (3, LEAST_PART),
+        (3, LEAST_PART + 1),
+        (2, 3 * LEAST_PART + 1020),
+        (1, 700_000),
+        (PARTS, 4100),
+    ):
+        if dtype.kind != "f":
+            x = rng.integers(0, 99, (count, length), dtype)
+        elif kind == "CUMULATIVE_SUMMATION":
+            x = rng.integers(-9, 10, (count, length)).astype(dtype)
+        else:  # with products that are exact
+            x = 2.0 ** np.diff(rng.integers(-6, 7, (count, length)), axis=1, prepend=0).astype(dtype)
+            x[:, rng.integers(length, size=9)] *= -1
+            x[:, length - 2] = 0
+        numbers, wide = (x[:, ::-1] if direction == "DECREASING" else x), np.float64 if dtype.kind == "f" else dtype
+        accumulate = np.cumsum if kind == "CUMULATIVE_SUMMATION" else np.cumprod
+        expected = accumulate(numbers, axis=1, dtype=wide)
+        if exclusive:
+            first = np.full((count, 1), kind == "CUMULATIVE_PRODUCT", wide)
+            expected = np.concatenate([first, expected[:, :-1]], axis=1)
+        with np.errstate(over="ignore"):
+            expected = (expected[:, ::-1] if direction == "DECREASING" else expected).astype(dtype)
+        for output in (None, np.empty_like(x)):
+            np.testing.assert_array_equal(scan(x, kind, 1, direction, exclusive, output), expected)
+
+
+@pytest.mark.usefixtures("on_cpu_and_gpu")
+@pytest.mark.parametrize("length", [100, 3 * LEAST_PART])
+def test_what_is_behind_a_zero_stays_zero(length: int) -> None:
+    """However large what comes then is by itself."""
+    x = np.full((2, length), 1e38, np.float32)
+    x[:, 0] = 0
+    assert not scan(x, "CUMULATIVE_PRODUCT", 1, "INCREASING", exclusive=False).any()
+    made = scan(x, "CUMULATIVE_PRODUCT", 1, "DECREASING", exclusive=True)
+    assert np.isinf(made[:, : length - 2]).all()
+
+
+@pytest.mark.usefixtures("on_cpu_and_gpu")
+@of_each_kind
+@directions
+@exclusives
+@pytest.mark.parametrize("data_type", [DataType("FLOAT16"), DataType("FLOAT32"), DataType("INT64"), DataType("UINT32")])
 def test_sequences_that_a_thread_has_each(
     kind: str, data_type: DataType, direction: str, exclusive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU, where there are many that lie side by side, or are short."""
-    monkeypatch.setattr(on_gpu, "MANY", 6)
+    monkeypatch.setattr(scans_on_gpu, "MANY", 6)
     rng, dtype = np.random.default_rng(2), numpy_type(data_type)
     for sizes, axis in (((6, 7), 1), ((6, 8), 1), ((2, 9, 5), 1), ((2, 257, 15), 1), ((2, 257, 16), 1), ((17, 6), 0)):
         x = rng.uniform(0.9, 1.1, sizes).astype(dtype) if dtype.kind == "f" else rng.integers(0, 99, sizes, dtype)

@@ -1,0 +1,103 @@
+"""DYNAMIC_QUANTIZE_LINEAR on a GPU, by two kernels: blocks find the ranges of parts, and join them to quantize."""
+
+from functools import cache
+from typing import Any
+
+from app.contract.constants import DataType
+
+THREADS = 256
+"""Of a block."""
+
+EACH, MOST_BLOCKS = 16, 1024
+"""Elements for which there is a thread, and blocks that keep a large GPU busy."""
+
+_KERNELS = r"""
+typedef %(element)s element;
+typedef %(quantized)s quantized;
+const int threads = %(threads)d, lowest = %(lowest)d, highest = %(highest)d;
+__device__ __forceinline__ float loaded(element x) { %(load)s }
+/* NaN is the least and the most of all numbers. */
+struct range { float least, most; };
+__device__ __forceinline__ range joined(range a, range b)
+{
+    return {b.least < a.least || b.least != b.least ? b.least : a.least,
+        b.most > a.most || b.most != b.most ? b.most : a.most};
+}
+/* Of all threads of the block, for all of them. */
+__device__ __forceinline__ range of_block(range own)
+{
+    __shared__ range of_warp[threads / 32];
+    for (int apart = 16; apart > 0; apart /= 2)
+        own = joined(own, {__shfl_xor_sync(~0u, own.least, apart), __shfl_xor_sync(~0u, own.most, apart)});
+    if (threadIdx.x %% 32 == 0) of_warp[threadIdx.x / 32] = own;
+    __syncthreads();
+    own = of_warp[0];
+    for (int warp = 1; warp < threads / 32; ++warp) own = joined(own, of_warp[warp]);
+    return own;
+}
+extern "C" __global__ void __launch_bounds__(threads)
+find(const element* __restrict__ x, range* __restrict__ found, unsigned long long elements)
+{
+    range own = {0, 0};
+    #pragma unroll 8
+    for (unsigned long long n = (unsigned long long)blockIdx.x * threads + threadIdx.x; n < elements;
+         n += gridDim.x * threads) {
+        const float one = loaded(x[n]);
+        own = joined(own, {one, one});
+    }
+    own = of_block(own);
+    if (threadIdx.x == 0) found[blockIdx.x] = own;
+}
+extern "C" __global__ void __launch_bounds__(threads)
+quantize(const element* __restrict__ x, const range* __restrict__ found, unsigned ranges,
+    quantized* __restrict__ y, float* __restrict__ scale_of_all, quantized* __restrict__ zero_of_all,
+    unsigned long long elements)
+{
+    range all = {0, 0};
+    for (unsigned n = threadIdx.x; n < ranges; n += threads) all = joined(all, found[n]);
+    all = of_block(all);
+    float scale = (float)(((double)all.most - (double)all.least) / 255.0);
+    if (scale == 0.0f) scale = 1.0f;
+    const double moved = rint((double)lowest - (double)all.least / (double)scale);
+    const double zero = moved != moved ? 0.0 : fmin(fmax(moved, (double)lowest), (double)highest);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *scale_of_all = scale;
+        *zero_of_all = (quantized)(int)zero;
+    }
+    #pragma unroll 8
+    for (unsigned long long n = (unsigned long long)blockIdx.x * threads + threadIdx.x; n < elements;
+         n += gridDim.x * threads) {
+        const double made = rint((double)loaded(x[n]) / (double)scale) + zero;
+        y[n] = made != made ? 0 : (quantized)(int)fmin(fmax(made, (double)lowest), (double)highest);
+    }
+}
+"""
+
+
+def quantize(cupy: Any, x: Any, y: Any, scale: Any, zero: Any) -> None:
+    """Write the elements of `x`, quantized, to `y`, of 8-bit integers, and to the other two by what; all are packed."""
+    find, quantize = _kernels(cupy, DataType(x.dtype.name.upper()), DataType(y.dtype.name.upper()))
+    blocks = min(-(-x.size // (THREADS * EACH)), MOST_BLOCKS)
+    found, elements = cupy.empty((blocks, 2), cupy.float32), cupy.uint64(x.size)
+    find((blocks,), (THREADS,), (x, found, elements))
+    quantize((blocks,), (THREADS,), (x, found, cupy.uint32(blocks), y, scale, zero, elements))
+
+
+@cache
+def _kernels(cupy: Any, given: DataType, made: DataType) -> tuple[Any, Any]:
+    module = cupy.RawModule(code=source(given, made))
+    return module.get_function("find"), module.get_function("quantize")
+
+
+def source(given: DataType, made: DataType) -> str:
+    """The kernels, from elements of a float type to 8-bit integers."""
+    is_half, is_signed = given is DataType.FLOAT16, made is DataType.INT8
+    of_half = 'float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y;'
+    return _KERNELS % {
+        "element": "unsigned short" if is_half else "float",
+        "load": of_half if is_half else "return x;",
+        "quantized": "signed char" if is_signed else "unsigned char",
+        "lowest": -128 if is_signed else 0,
+        "highest": 127 if is_signed else 255,
+        "threads": THREADS,
+    }
