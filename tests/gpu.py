@@ -7,6 +7,8 @@ import pytest
 from app.devices.cuda.compiler import compile_source, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
+from app.devices.cuda.schedules import CudaScheduleKernel
+from app.devices.device import Kernel
 from app.devices.placement import find_gpus
 from app.settings import MIB, Settings
 
@@ -23,6 +25,14 @@ def first_gpu() -> CudaDevice:
     if not gpus:
         pytest.skip("; ".join(problems))
     return gpus[0]
+
+
+def assert_recorded(kernel: Kernel, gpu: CudaDevice) -> None:
+    """What it does is a CUDA graph by now."""
+    assert isinstance(kernel, CudaScheduleKernel)
+    ready = gpu.ready.newest(kernel._number)
+    assert ready is not None
+    assert ready.work._graphs
 
 
 def assert_compiles(source: str, *architectures: int) -> None:

@@ -22,7 +22,7 @@ from app.stages import Stages, recorded
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, OutOfMemory
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
 from tests.devices.test_coordinates import TYPES, Careless, elements, of_expression, operand
-from tests.gpu import first_gpu
+from tests.gpu import assert_recorded, first_gpu
 from tests.operators import descriptors
 from tests.operators.arrays import bytes_of, desc_of, laid_out, run
 from tests.operators.coordinate_operators import (
@@ -342,10 +342,8 @@ def test_products_are_part_of_a_cuda_graph(data_type: DataType, transform: str) 
         a, b, c = (each.astype(np.float64) for each in x.values())
         b = b.swapaxes(-1, -2) if transform == "TRANSPOSE" else b
         np.testing.assert_allclose(made, a @ b / 2 + 2 * c, 1e-3 if dtype.itemsize == 2 else 1e-5, 1e-4)
+    assert_recorded(kernel, gpu)
     assert isinstance(kernel, CudaScheduleKernel)
-    ready = gpu.ready.newest(kernel._number)
-    assert ready is not None
-    assert ready.work._graphs
     assert kernel.runs_inline or kernel._took > BRIEF_SECONDS
 
 

@@ -108,6 +108,7 @@ class DynamicQuantizeLinear(Operator):
 class _InBlocks(Operator):
     """By the tensors in QuantizationTensors, whose elements are each for a block."""
 
+    only_queues = True
     same_types = ()
     same_sizes = (("InputTensor", "OutputTensor"),)
     same_ranks = (("InputTensor", "QuantizationTensors", "OutputTensor"),)

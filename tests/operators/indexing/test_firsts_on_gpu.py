@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cuda.schedules import CudaScheduleKernel
 from app.memory.arrays import numpy_type
 from app.operators.indexing import firsts_on_gpu
 from app.operators.indexing.firsts_on_gpu import LEAST_PART, MOST_FIRST
-from tests.gpu import assert_compiles, first_gpu
+from tests.gpu import assert_compiles, assert_recorded, first_gpu
 from tests.operators.arrays import bytes_of
 from tests.operators.descriptors import compiled
 from tests.operators.indexing import running
@@ -73,10 +72,7 @@ def test_it_is_part_of_a_cuda_graph(count: int) -> None:
         np.testing.assert_array_equal(indices, expected)
         np.testing.assert_array_equal(values, np.take_along_axis(numbers, expected, 1))
     if count <= MOST_FIRST:
-        assert isinstance(kernel, CudaScheduleKernel)
-        ready = gpu.ready.newest(kernel._number)
-        assert ready is not None
-        assert ready.work._graphs
+        assert_recorded(kernel, gpu)
 
 
 @pytest.mark.gpu

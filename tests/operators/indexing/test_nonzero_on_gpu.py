@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.cuda.schedules import CudaScheduleKernel
 from app.memory.arrays import numpy_type
 from app.operators.indexing import nonzero_on_gpu
 from app.operators.indexing.nonzero_on_gpu import _ADDING, _EACH, _THREADS
-from tests.gpu import assert_compiles, first_gpu
+from tests.gpu import assert_compiles, assert_recorded, first_gpu
 from tests.operators.arrays import bytes_of
 from tests.operators.descriptors import compiled
 from tests.operators.indexing import running
@@ -74,7 +73,4 @@ def test_it_is_part_of_a_cuda_graph() -> None:
         assert count == [len(expected)]
         np.testing.assert_array_equal(rows[: len(expected)], expected)
         assert not rows[len(expected) :].any()
-    assert isinstance(kernel, CudaScheduleKernel)
-    ready = gpu.ready.newest(kernel._number)
-    assert ready is not None
-    assert ready.work._graphs
+    assert_recorded(kernel, gpu)

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from app.contract.constants import DataType
-from app.devices.cuda.schedules import CudaScheduleKernel
 from app.memory.arrays import numpy_type
 from app.operators.indexing import scans_on_gpu
-from tests.gpu import assert_compiles, first_gpu
+from tests.gpu import assert_compiles, assert_recorded, first_gpu
 from tests.operators.arrays import bytes_of
 from tests.operators.descriptors import compiled
 from tests.operators.indexing.test_scans import of_each_type
@@ -33,6 +32,4 @@ def test_it_is_part_of_a_cuda_graph(sizes: list[int]) -> None:
         x, made = rng.integers(-9, 10, sizes).astype(np.float32), np.empty(sizes, np.float32)
         kernel.dispatch([bytes_of(x)], [bytes_of(made)], lambda: False)
         np.testing.assert_array_equal(made, np.cumsum(x, axis, np.float64).astype(np.float32))
-    assert isinstance(kernel, CudaScheduleKernel)
-    ready = gpu.ready.newest(kernel._number)
-    assert ready is not None
+    assert_recorded(kernel, gpu)

@@ -8,12 +8,11 @@ import pytest
 from app.contract.constants import DataType
 from app.contract.validation import validate
 from app.devices.cuda.compiler import compile_source
-from app.devices.cuda.schedules import CudaScheduleKernel
 from app.memory.arrays import Array
 from app.operators.catalog import find_operator
 from app.operators.indexing.updates import source_of
 from tests.contract.refusals import check_wording
-from tests.gpu import first_gpu
+from tests.gpu import assert_recorded, first_gpu
 from tests.operators.arrays import bytes_of, laid_out
 from tests.operators.descriptors import compiled, descriptor, refusals
 from tests.operators.indexing.running import INDICES, MOVED, bits, run, sizes_of, unsigned
@@ -228,7 +227,4 @@ def test_updates_are_part_of_a_cuda_graph() -> None:
         for row in range(25):
             x[places[row], range(30)] = updates[row]
         np.testing.assert_array_equal(made, x)
-    assert isinstance(kernel, CudaScheduleKernel)
-    ready = gpu.ready.newest(kernel._number)
-    assert ready is not None
-    assert ready.work._graphs
+    assert_recorded(kernel, gpu)
