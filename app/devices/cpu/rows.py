@@ -10,6 +10,7 @@ import math
 from array import array
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,10 @@ the sum of what is in it."""
 
 LONGEST = 1 << 14
 """Elements of a group up to which lanes have memory for all of theirs: 8 MiB for a thread, of a softmax."""
+
+LONGEST_ROW = 1 << 20
+"""Elements of a group that one thread takes through all stages by a loop, with memory for as many of each stage that
+keeps them. It has done so before eight threads have, stage by stage, by loops and NumPy's sums of parts."""
 
 APART = 3
 """How many times as much it takes to copy what is apart, to compute it and to copy it back."""
@@ -126,8 +131,7 @@ class NumpyRowKernel:
         self._sizes, self._places, groups, steps = grouped(compiled, output)
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
         width = math.prod([self._sizes[axis] for axis in self._axes])
-        self._long = width > BLOCK_ELEMENTS
-        way = None if self._long or loops is None else _Way.of(self._sizes, self._axes, self._places)
+        way = None if loops is None or width > LONGEST_ROW else _Way.of(self._sizes, self._axes, self._places)
         if way:
             self._sizes, self._places, *steps = (
                 [each[axis] for axis in way.order] for each in (self._sizes, self._places, *steps)
@@ -141,11 +145,18 @@ class NumpyRowKernel:
             (dtype, [each * dtype.itemsize for each in step]) for dtype, step in zip(types, steps, strict=True)
         ]
         names, numbers = list(compiled.program.inputs), compiled.numbers
-        rows = structures.find(
-            (made, loops is not None, self._long, way and (way.along,)),
-            numbers,
-            lambda questions: _Rows.of(questions.ask, made, names, loops, keep=not self._long, way=way),
-        )
+
+        def rows_of(way: _Way | None, *, keep: bool) -> _Rows:
+            key = made, loops is not None, keep, way and (way.along,)
+            build = partial(_Rows.of, made=made, inputs=names, loops=loops, keep=keep, way=way)
+            found: _Rows = structures.find(key, numbers, lambda questions: build(questions.ask))
+            return found
+
+        is_long = width > BLOCK_ELEMENTS
+        rows = rows_of(way, keep=not is_long or way is not None)
+        self._long = is_long and not rows.loops
+        if self._long and way:
+            rows = rows_of(None, keep=False)
         self._rows = rows
         self._loops = rows.loops
         self._arguments = [routine.arguments(numbers) for routine in rows.routines]

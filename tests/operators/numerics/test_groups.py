@@ -173,7 +173,7 @@ def test_any_layout(
     sizes = [6, 8, 5]
     for axes in ([2], [0], [1, 2], [2, 0], [0, 1, 2]):
         descs = [{"DataType": "FLOAT32", "Sizes": sizes, "Strides": strides} for strides in (of_input, of_output)]
-        with mock.patch.object(rows, "BLOCK_ELEMENTS", block):
+        with mock.patch.object(rows, "BLOCK_ELEMENTS", block), mock.patch.object(rows, "LONGEST_ROW", block):
             operator = compiled({"Type": A + name, "InputTensor": descs[0], "OutputTensor": descs[1], "Axes": axes})
             kernel = device.prepare(operator)
             desc = operator.inputs["InputTensor"]
@@ -191,14 +191,21 @@ def test_any_layout(
         assert np.count_nonzero(output == 77) == output.size - x.size, "gaps are left alone"
 
 
+longest = pytest.mark.parametrize("longest", [1 << 16, rows.LONGEST_ROW], ids=["in parts", "whole"])
+
+
 @floats
+@longest
 @pytest.mark.parametrize("name", ["SOFTMAX", "LOG_SOFTMAX"])
-def test_a_long_row(device: Device, dtype: str, name: str) -> None:
+def test_a_long_row(device: Device, dtype: str, name: str, longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LONGEST_ROW", longest)
     x = (np.random.default_rng(5).standard_normal((2, 200_001)) * 3).astype(dtype)
     check_softmax(device, name, x, (1,))
 
 
-def test_the_first_maximum_of_a_long_row(device: Device) -> None:
+@longest
+def test_the_first_maximum_of_a_long_row(device: Device, longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LONGEST_ROW", longest)
     x = np.random.default_rng(6).integers(0, 100, (3, 150_000)).astype(np.float32)
     np.testing.assert_array_equal(evaluate(device, A + "HARDMAX", {}, x), hardmax(x, (1,)))
     x[0, 140_000] = NAN
