@@ -82,6 +82,33 @@ def trees(classes: list[int], labels: list[int], weights: tuple[float, float] = 
     return node("TreeEnsembleClassifier", X, outputs=2, **stated)
 
 
+def vectors(operator: str, kernel: str = "RBF", classes: int = 3, x: Array = X, **attributes: Any) -> OneNode:
+    """A machine of two support vectors for each class, or of a regressor's four."""
+    is_classifier = operator == "SVMClassifier"
+    count, pairs = (2 * classes, classes * (classes - 1) // 2) if is_classifier else (4, 1)
+    given: dict[str, Any] = {
+        "kernel_type": kernel,
+        "kernel_params": [0.3, 0.5, 3.0],
+        "support_vectors": [*map(float, RANDOM.normal(size=count * 4))],
+        "coefficients": [*map(float, RANDOM.normal(size=count * (classes - 1 if is_classifier else 1)))],
+        "rho": [*map(float, RANDOM.normal(size=pairs))],
+    }
+    if is_classifier:
+        given |= {"vectors_per_class": [2] * classes, "classlabels_ints": [*range(7, 7 + classes)]}
+    else:
+        given["n_supports"] = count
+    stated = {name: each for name, each in (given | attributes).items() if each is not None}
+    return node(operator, x, outputs=2 if is_classifier else 1, version=1, **stated)
+
+
+def shares(classes: int, slope: float = -2.0) -> dict[str, Any]:
+    pairs = classes * (classes - 1) // 2
+    return {"prob_a": [slope] * pairs, "prob_b": [*map(float, RANDOM.normal(size=pairs))]}
+
+
+KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+ALONE: dict[str, Any] = {"vectors_per_class": None, "support_vectors": None}
+
 LEQ = ["BRANCH_LEQ"]
 ALL = ["BRANCH_LT", "BRANCH_LEQ", "BRANCH_GT", "BRANCH_GTE", "BRANCH_EQ", "BRANCH_NEQ"]
 
@@ -122,6 +149,15 @@ ALL = ["BRANCH_LT", "BRANCH_LEQ", "BRANCH_GT", "BRANCH_GTE", "BRANCH_EQ", "BRANC
         trees([0], [4, 2]),
         trees([0], [4, 2], (-1, 1)),
         trees([0], [4, 2], (-1, 1), post_transform="LOGISTIC", base_values=[0.25]),
+        *(vectors("SVMRegressor", each) for each in KERNELS),
+        vectors("SVMRegressor", one_class=1),
+        vectors("SVMRegressor", n_supports=0, support_vectors=None),
+        *(vectors("SVMClassifier", each) for each in KERNELS),
+        vectors("SVMClassifier", classes=2),
+        vectors("SVMClassifier", post_transform="SOFTMAX"),
+        vectors("SVMClassifier", coefficients=WEIGHTS, rho=[0.25], **ALONE),
+        *(vectors("SVMClassifier", classes=each, **shares(each)) for each in (2, 3, 6)),
+        vectors("SVMClassifier", classes=3, **shares(3, -60.0)),
     ],
     ids=repr,
 )
@@ -214,6 +250,17 @@ def test_labels_that_are_texts_need_not_be_asked_for() -> None:
         (fifth(nodes_modes=np.array([0, 6, 1], np.uint8)), "is a member of a set"),
         (fifth(nodes_trueleafs=[0, 0, 1]), "are deeper than 256, or lead in a circle"),
         (fifth(tree_roots=[9]), "it is invalid: IndexError"),
+        (vectors("SVMRegressor", "WAVELET"), "its kernel_type is WAVELET, not LINEAR, POLY, RBF, SIGMOID"),
+        (vectors("SVMRegressor", n_supports=3), "its support_vectors are 16, where 12 are needed"),
+        (vectors("SVMRegressor", kernel_params=[1.0]), "its kernel_params are 1, where 3 are needed"),
+        (vectors("SVMRegressor", post_transform="LOGISTIC"), "its post_transform is LOGISTIC, of one score alone"),
+        (vectors("SVMClassifier", coefficients=[1.0]), "its coefficients are 1, where 12 are needed"),
+        (vectors("SVMClassifier", rho=[1.0]), "its rho are 1, where 3 are needed"),
+        (vectors("SVMClassifier", vectors_per_class=[3, 3]), r"its vectors_per_class are \[3, 3\], of 3 classes"),
+        (vectors("SVMClassifier", vectors_per_class=[8, -4, 2]), r"its vectors_per_class are \[8, -4, 2\]"),
+        (vectors("SVMClassifier", classlabels_ints=[1]), "it has 1 classes, where two or more are needed"),
+        (vectors("SVMClassifier", prob_a=[1.0], prob_b=[1.0]), "its prob_a are 1, where 3 are needed"),
+        (vectors("SVMClassifier", classes=11, **shares(11)), "it has 11 classes with probabilities, where 10 are"),
     ],
     ids=repr,
 )

@@ -303,6 +303,17 @@ def test_functions_are_what_they_are_made_of() -> None:
     np.testing.assert_array_equal(run(parser.parse_model(text), {"x": X[0, 0, :2]})["y"], X[0, 0, :2] * 3)
 
 
+def test_an_operator_that_is_newer_than_the_opset_has_its_own_defaults() -> None:
+    """Converters and optimizers write it into models of older opsets."""
+    made = [
+        parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[2, 3] x) => (float[2, 3] y) <float[3] w = {{1, 2, 3}}> {{ y = LayerNormalization(x, w) }}""")
+        for opset in (11, 17)
+    ]
+    old, new = (import_model(each, {}).graph.document for each in made)
+    assert old == new
+
+
 def test_a_function_may_leave_out_what_its_caller_does() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
     m (float[2] x, float low) => (float[2] y, float[2] z) { y = own.From(x) z = own.From(x, low) }

@@ -108,7 +108,7 @@ def _mish(node: Node) -> Value:
 def _of_groups(node: Node) -> Value:
     x = node.view(0)
     rank = len(x.sizes)
-    axis = axis_of(node.attribute("axis", -1 if node.opset >= 13 else 1), rank)
+    axis = axis_of(node.attribute("axis"), rank)
     # Until version 13 the groups went over all that is behind the axis, too.
     axes = [axis] if node.opset >= 13 else list(range(axis, rank))
     return operate(node, OF_GROUPS[node.type], {"InputTensor": x}, {"Axes": axes})
@@ -131,7 +131,7 @@ def _in_tanh_form(node: Node, x: View) -> View:
 @maps("Gelu")
 def _gelu(node: Node) -> Value:
     x = node.view(0)
-    return _in_tanh_form(node, x) if node.attribute("approximate", "none") == "tanh" else activation(node, "GELU", x)
+    return _in_tanh_form(node, x) if node.attribute("approximate") == "tanh" else activation(node, "GELU", x)
 
 
 @maps("Gelu", "BiasGelu", domain="com.microsoft")

@@ -155,7 +155,7 @@ def chosen(node: Node, condition: View, a: View, b: View) -> View:
 
 @maps("Mod")
 def _mod(node: Node) -> Value:
-    rounding = "TRUNCATE" if node.attribute("fmod", 0) else "FLOOR"
+    rounding = "TRUNCATE" if node.attribute("fmod") else "FLOOR"
     return binary(node, f"ELEMENT_WISE_MODULUS_{rounding}", node.view(0), node.view(1))
 
 
@@ -199,7 +199,7 @@ def is_nan(node: Node, x: View) -> View:
 def _is_infinity(node: Node) -> Value:
     """Of float64 by its bits: PyTorch exports torch.isinf as that of x cast to it."""
     x = node.view(0)
-    looked_for = (node.attribute("detect_positive", 1), node.attribute("detect_negative", 1))
+    looked_for = (node.attribute("detect_positive"), node.attribute("detect_negative"))
     mode = _INFINITIES.get(looked_for)
     if mode is None:
         return operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": number(node, 0, DataType.UINT8, x.sizes)})

@@ -50,7 +50,7 @@ def _scaler(node: Node) -> Value:
 @maps("Normalizer", domain=ML)
 def _normalizer(node: Node) -> Value:
     functions = {"MAX": ReduceFunction.MAX, "L1": ReduceFunction.L1, "L2": ReduceFunction.L2}
-    x, norm = rows(node), node.attribute("norm", "MAX")
+    x, norm = rows(node), node.attribute("norm")
     if norm not in functions:
         raise Unsupported(f"its norm is {norm}, not {', '.join(functions)}")
     by = reduced(node, x, functions[norm], [1])
@@ -65,7 +65,7 @@ def _imputer(node: Node) -> Value:
     suffix, dtype = ("int64s", "int64") if x.data_type is DataType.INT64 else ("floats", "float32")
     if x.data_type not in (DataType.INT64, DataType.FLOAT32):
         raise Unsupported(f"its input is {x.data_type}, not FLOAT32 or INT64")
-    value = node.attribute(f"replaced_value_{suffix.removesuffix('s')}", 0)
+    value = node.attribute(f"replaced_value_{suffix.removesuffix('s')}")
     if np.isnan(value):
         missing = is_nan(node, x)
     else:
@@ -76,7 +76,7 @@ def _imputer(node: Node) -> Value:
 @maps("Binarizer", domain=ML)
 def _binarizer(node: Node) -> Value:
     x = _numbers(node, 0)
-    threshold = number(node, node.attribute("threshold", 0.0), x.data_type, x.sizes)
+    threshold = number(node, node.attribute("threshold"), x.data_type, x.sizes)
     return node.cast(predicate(node, "ELEMENT_WISE_LOGICAL_GREATER_THAN", x, threshold), x.data_type)
 
 

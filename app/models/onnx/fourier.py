@@ -79,7 +79,7 @@ def dft(node: Node) -> View:
     axis = axis_of(stated, rank)
     if axis == rank - 1:
         raise Unsupported(f"its axis is {stated}, along which real and imaginary parts are")
-    inverse, half = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
+    inverse, half = bool(node.attribute("inverse")), bool(node.attribute("onesided"))
     size = x.sizes[axis]
     length = 2 * (size - 1) if inverse and half else size
     length = _one(node, 1, "dft_length") if node.has(1) else length
@@ -121,7 +121,7 @@ def stft(node: Node) -> View:
         raise Unsupported(
             f"its frame_length is {length}, of a signal of {size} and a window of {given and given.sizes}"
         )
-    weights = _weights(length, length, length // 2 + 1 if node.attribute("onesided", 1) else length, inverse=False)
+    weights = _weights(length, length, length // 2 + 1 if node.attribute("onesided") else length, inverse=False)
     count = (size - length) // step + 1
     lying = node.packed(x)
     frames = replace(lying, sizes=(batch, count, length * parts), strides=(size * parts, step * parts, 1))
@@ -156,6 +156,6 @@ def mel_weight_matrix(node: Node) -> Array:
     falling = (upper - here) / np.maximum(upper - centre, 1)
     made = np.where((here >= lower) & (here <= centre), rising, 0)
     made = np.where((here >= centre) & (here < upper), falling, made)
-    data_type = type_of(int(node.attribute("output_datatype", 1)))
+    data_type = type_of(int(node.attribute("output_datatype")))
     weights: Array = made.astype(numpy_type(data_type))
     return weights

@@ -10,6 +10,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
 from app.models.onnx.element_wise import binary, linear
+from app.models.onnx.indexing import elements_at
 from app.models.onnx.linear_algebra import matmul
 from app.models.onnx.mapping import Node, maps
 from app.models.onnx.movement import padded, window
@@ -59,8 +60,8 @@ def grid_sample(node: Node) -> View:
     """Zeros around are there: one before and one behind along each dimension, which is where all places beyond are."""
     x, grid = node.view(0), node.view(1)
     count = limited(len(x.sizes), 5) - 2
-    mode = _MODES.get(node.attribute("mode", "linear"), node.attribute("mode", "linear"))
-    padding = node.attribute("padding_mode", "zeros")
+    mode, padding = node.attribute("mode"), node.attribute("padding_mode")
+    mode = _MODES.get(mode, mode)
     if count < 1 or len(grid.sizes) != count + 2 or grid.sizes[0] != x.sizes[0] or grid.sizes[-1] != count:
         raise Unsupported(f"its grid has sizes {list(grid.sizes)}, which do not fit {list(x.sizes)}")
     if mode not in ("nearest", "linear", "cubic") or padding not in ("zeros", "border", "reflection"):
@@ -69,7 +70,7 @@ def grid_sample(node: Node) -> View:
         raise Unsupported(f"its mode is {mode} and its type {x.data_type}")
     outputs = (*x.sizes[:2], *grid.sizes[1:-1])
     batch, places = x.sizes[0], prod(grid.sizes[1:-1])
-    axes = [_Axis(size, bool(node.attribute("align_corners", 0)), padding) for size in x.sizes[2:]]
+    axes = [_Axis(size, bool(node.attribute("align_corners")), padding) for size in x.sizes[2:]]
     taps = []
     for last, axis in zip(reversed(range(count)), axes, strict=True):  # the grid has the last dimension first
         part = window(node, grid, [*map(range, grid.sizes[:-1]), range(last, last + 1)])
@@ -148,14 +149,7 @@ def _term(node: Node, lines: View, sizes: Sequence[int], taps: Sequence[_Tap]) -
         index = binary(node, "ELEMENT_WISE_ADD", along, tap.element)
         if weight is not None and tap.weight is not None:
             weight = binary(node, "ELEMENT_WISE_MULTIPLY", weight, tap.weight)
-    sizes_of_all = (*lines.sizes[:2], index.sizes[-1])
-    found = operate(
-        node,
-        "GATHER_ELEMENTS",
-        {"InputTensor": lines, "IndicesTensor": index.broadcast(sizes_of_all)},
-        {"Axis": 2},
-        {"OutputTensor": (lines.data_type, sizes_of_all)},
-    )
+    found = elements_at(node, lines, index.broadcast((*lines.sizes[:2], index.sizes[-1])), 2)
     if weight is None:
         return found
     return binary(node, "ELEMENT_WISE_MULTIPLY", node.cast(found, DataType.FLOAT32), weight)
@@ -171,7 +165,7 @@ def affine_grid(node: Node) -> View:
     places = sizes[2:]
     if prod(places) > _MOST_PLACES:
         raise Unsupported(f"its size has {prod(places)} places, more than {_MOST_PLACES}")
-    ends = [1.0 if node.attribute("align_corners", 0) else 1 - 1 / each for each in places]
+    ends = [1.0 if node.attribute("align_corners") else 1 - 1 / each for each in places]
     # Backwards, since the only one of an aligned dimension is at its end, as onnxruntime has it.
     steps = [
         np.linspace(end, -end, each, dtype=numpy_type(theta.data_type))[::-1]

@@ -27,7 +27,7 @@ def indices_of(node: Node, index: int) -> View:
 @maps("Gather")
 def gather(node: Node) -> View:
     x = node.view(0)
-    return gathered(node, x, indices_of(node, 1), axis_of(int(node.attribute("axis", 0)), len(x.sizes)))
+    return gathered(node, x, indices_of(node, 1), axis_of(int(node.attribute("axis")), len(x.sizes)))
 
 
 def gathered(node: Node, x: View, indices: View, axis: int) -> View:
@@ -137,7 +137,7 @@ def tensor_scatter(node: Node) -> View:
     """A cache, into which each batch is written from a place of its own on."""
     cache, update = node.view(0), node.view(1)
     rank = limited(len(cache.sizes))
-    axis = axis_of(int(node.attribute("axis", -2)), rank)
+    axis = axis_of(int(node.attribute("axis")), rank)
     others = [size for k, size in enumerate(cache.sizes) if k != axis]
     if axis == 0 or len(update.sizes) != rank or others != [size for k, size in enumerate(update.sizes) if k != axis]:
         raise Unsupported(f"its update has sizes {update.sizes}, which do not fit {cache.sizes} along {axis}")
@@ -148,7 +148,7 @@ def tensor_scatter(node: Node) -> View:
     if node.has(2):
         begin = along(node.view(2), 0, rank).broadcast(update.sizes)
         places = operate(node, "ELEMENT_WISE_ADD", {"ATensor": begin, "BTensor": places})
-    if node.attribute("mode", "linear") == "circular":
+    if node.attribute("mode") == "circular":
         size = number(node, most, places.data_type, update.sizes)
         places = operate(node, "ELEMENT_WISE_MODULUS_FLOOR", {"ATensor": places, "BTensor": size})
     inputs = {"InputTensor": cache, "IndicesTensor": places, "UpdatesTensor": update}
@@ -162,7 +162,7 @@ def one_hot(node: Node) -> View:
     if indices.data_type not in _INDICES:
         indices = node.cast(indices, DataType.INT64)
     rank = limited(len(indices.sizes) + 1)
-    axis = axis_of(int(node.attribute("axis", -1)), rank)
+    axis = axis_of(int(node.attribute("axis")), rank)
     if depth < 1:
         raise Unsupported(f"its depth is {depth}")
     made = node.build.operator(
@@ -185,7 +185,7 @@ def _leads_to_own_place(indices: Array, sizes: Sizes, axis: int) -> bool:
 
 def _own_axis(node: Node, x: View, indices: View) -> int:
     rank = limited(len(x.sizes))
-    axis = axis_of(int(node.attribute("axis", 0)), rank)
+    axis = axis_of(int(node.attribute("axis")), rank)
     if len(indices.sizes) != rank or any(
         count > size for k, (count, size) in enumerate(zip(indices.sizes, x.sizes, strict=True)) if k != axis
     ):

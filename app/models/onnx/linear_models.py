@@ -18,7 +18,7 @@ _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC")
 
 def transformed(node: Node, scores: View) -> View:
     """By the attribute post_transform. Raises Unsupported, also where onnxruntime leaves a score as it is."""
-    name = node.attribute("post_transform", "NONE")
+    name = node.attribute("post_transform")
     if isinstance(name, int) and 0 <= name < len(_TRANSFORMS):
         name = _TRANSFORMS[name]
     if name not in _TRANSFORMS:
@@ -28,6 +28,11 @@ def transformed(node: Node, scores: View) -> View:
     if name == "SOFTMAX":
         return operate(node, "ACTIVATION_SOFTMAX1", {"InputTensor": scores}, {"Axes": [1]})
     return activation(node, "SIGMOID", scores) if name == "LOGISTIC" else scores
+
+
+def classes(node: Node, name: str) -> int:
+    """How many there are: of labels that are integers, which are the attribute `name`, or texts."""
+    return len(node.attribute(name) or node.attribute("classlabels_strings") or ())
 
 
 def labels_of(node: Node, name: str) -> View | None:
@@ -63,12 +68,12 @@ def _products(node: Node, targets: int) -> View:
 
 @maps("LinearRegressor", domain=ML)
 def _regressor(node: Node) -> Value:
-    return transformed(node, _products(node, int(node.attribute("targets", 1))))
+    return transformed(node, _products(node, int(node.attribute("targets"))))
 
 
 @maps("LinearClassifier", domain=ML)
 def _classifier(node: Node) -> list[Value | None]:
-    count = len(node.attribute("classlabels_ints") or node.attribute("classlabels_strings") or ())
+    count = classes(node, "classlabels_ints")
     if count < 2 or len(node.attribute("intercepts") or [0.0] * count) != count:
         raise Unsupported(f"it has {count} classes, and not as many intercepts")
     labels, scores = labels_of(node, "classlabels_ints"), _products(node, count)

@@ -151,7 +151,7 @@ def crop(node: Node) -> Value:
 @maps("Split")
 def split(node: Node) -> list[Value | None]:
     sizes = node.sizes(0)
-    axis = axis_of(int(node.attribute("axis", 0)), len(sizes))
+    axis = axis_of(int(node.attribute("axis")), len(sizes))
     size, count = sizes[axis], len(node.wanted)
     parts = integers(node, 1, "split") if node.has(1) else node.attribute("split")
     if parts is None:
@@ -218,7 +218,7 @@ def pad(node: Node) -> Value:
     axes = axes_of(integers(node, 3, "axes") if node.has(3) else list(range(len(sizes))), len(sizes))
     if len(pads) != 2 * len(axes):
         raise Unsupported(f"pads {pads} are not two for each of axes {axes}")
-    mode = node.attribute("mode", "constant")
+    mode = node.attribute("mode")
     if mode not in _PADDING_MODES:
         raise Unsupported(f"its mode is {mode}")
     starts, ends = [0] * len(sizes), [0] * len(sizes)
@@ -269,7 +269,7 @@ def depth_to_space(node: Node) -> View:
 def reverse_sequence(node: Node) -> View:
     x, lengths = node.view(0), node.view(1)
     rank = limited(len(x.sizes))
-    time, batch = (axis_of(int(node.attribute(name, k)), rank) for k, name in enumerate(("time_axis", "batch_axis")))
+    time, batch = (axis_of(int(node.attribute(name)), rank) for name in ("time_axis", "batch_axis"))
     sizes = [*x.sizes]
     sizes[time] = 1
     lengths = inserted(inserted(lengths, 1, rank - batch - 1), 0, batch).broadcast(sizes)
@@ -321,7 +321,7 @@ def eye_like(node: Node) -> View:
     data_type = node.data_type(0) if wanted is None else _TYPES.get(int(wanted))
     if data_type is None or len(sizes) != 2:
         raise Unsupported(f"its dtype is {wanted}, and its input has {len(sizes)} dimensions")
-    k = max(min(int(node.attribute("k", 0)), sizes[1]), -sizes[0])
+    k = max(min(int(node.attribute("k")), sizes[1]), -sizes[0])
     outputs = {"OutputTensor": (data_type, sizes)}
     return node.build.operator("DIAGONAL_MATRIX", {}, {"Offset": k, "Value": 1.0}, outputs)["OutputTensor"]
 

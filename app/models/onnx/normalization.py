@@ -38,7 +38,7 @@ def _batch(node: Node) -> Value | list[Value | None]:
         "ScaleTensor": scale,
         "BiasTensor": bias,
     }
-    attributes = {"Spatial": True, "Epsilon": node.attribute("epsilon", 1e-5)}
+    attributes = {"Spatial": True, "Epsilon": node.attribute("epsilon")}
     made = operate(node, "BATCH_NORMALIZATION", inputs, attributes)
     return node.reshaped(node.cast(made, x.data_type), x.sizes)
 
@@ -51,7 +51,7 @@ def _batch_training(node: Node) -> list[Value | None]:
     made = node.build.operator(
         "BATCH_NORMALIZATION_TRAINING",
         {"InputTensor": whole, "ScaleTensor": scale, "BiasTensor": bias},
-        {"Epsilon": node.attribute("epsilon", 1e-5)},
+        {"Epsilon": node.attribute("epsilon")},
         {
             "OutputTensor": (whole.data_type, whole.sizes),
             "OutputMeanTensor": (whole.data_type, channels),
@@ -59,7 +59,7 @@ def _batch_training(node: Node) -> list[Value | None]:
         },
     )
     outputs: list[Value | None] = [node.reshaped(node.cast(made["OutputTensor"], x.data_type), x.sizes)]
-    kept = float(node.attribute("momentum", 0.9))
+    kept = float(node.attribute("momentum"))
     for index, (before, name) in enumerate(zip(given, ("OutputMeanTensor", "OutputVarianceTensor"), strict=True), 3):
         moved = sum_of(node, [linear(node, before, kept, 0.0), linear(node, made[name], 1 - kept, 0.0)])
         outputs.append(node.reshaped(node.cast(moved, node.data_type(index)), channels[1:2]))
@@ -106,22 +106,22 @@ def _instance(node: Node) -> Value:
         raise Unsupported(f"its input has {len(x.sizes)} dimensions, not 3 or more")
     scale, bias = (along(node, node.view(index), 1, x.sizes) for index in (1, 2))
     axes = range(2, len(x.sizes))
-    return normalized(node, x, axes, node.attribute("epsilon", 1e-5), scale, bias)
+    return normalized(node, x, axes, node.attribute("epsilon"), scale, bias)
 
 
 @maps("MeanVarianceNormalization")
 def _mean_variance(node: Node) -> Value:
     x = node.view(0)
-    axes = sorted({axis_of(axis, len(x.sizes)) for axis in node.attribute("axes", [0, 2, 3])})
+    axes = sorted({axis_of(axis, len(x.sizes)) for axis in node.attribute("axes")})
     return normalized(node, x, axes, 1e-9)
 
 
 @maps("LpNormalization")
 def _lp(node: Node) -> Value:
-    x, order = node.view(0), node.attribute("p", 2)
+    x, order = node.view(0), node.attribute("p")
     if order not in (1, 2):
         raise Unsupported(f"its p is {order}")
-    attributes = {"Axis": axis_of(node.attribute("axis", -1), len(x.sizes)), "Epsilon": SMALLEST, "P": order}
+    attributes = {"Axis": axis_of(node.attribute("axis"), len(x.sizes)), "Epsilon": SMALLEST, "P": order}
     return operate(node, "LP_NORMALIZATION", {"InputTensor": x}, attributes)
 
 
@@ -134,8 +134,8 @@ def _last_axes(x: View, axis: int) -> list[int]:
 
 @maps("LayerNormalization")
 def _layer(node: Node) -> list[Value | None]:
-    x, epsilon = node.view(0), node.attribute("epsilon", 1e-5)
-    axes = _last_axes(x, node.attribute("axis", -1))
+    x, epsilon = node.view(0), node.attribute("epsilon")
+    axes = _last_axes(x, node.attribute("axis"))
     made = normalized(node, x, axes, epsilon, node.view(1), node.optional(2))
     return [made, *_statistics(node, x, axes, epsilon)]
 
@@ -164,8 +164,8 @@ def _reciprocal_root(node: Node, x: View, epsilon: float) -> View:
 @maps("RMSNormalization")
 def _root_mean_square(node: Node) -> Value:
     x = node.view(0)
-    axes = _last_axes(x, node.attribute("axis", -1))
-    return normalized(node, x, axes, node.attribute("epsilon", 1e-5), node.view(1), mean=False)
+    axes = _last_axes(x, node.attribute("axis"))
+    return normalized(node, x, axes, node.attribute("epsilon"), node.view(1), mean=False)
 
 
 def _simplified(node: Node) -> list[Value | None]:

@@ -19,8 +19,8 @@ from app.models.onnx.windows import Windows, given_pads, window_steps, windows_o
 def average_pool(node: Node) -> View:
     x = node.view(0)
     windows = _windows(node, x)
-    counts_padding = bool(node.attribute("count_include_pad", 0))
-    mode = node.attribute("auto_pad", "NOTSET")
+    counts_padding = bool(node.attribute("count_include_pad"))
+    mode = node.attribute("auto_pad")
     stated = given_pads(node, len(windows.ends))[1] if mode == "NOTSET" else [0] * len(windows.ends)
     if counts_padding and mode in ("NOTSET", "VALID") and windows.ends != stated:
         # What ceil_mode lets windows reach is no padding: it does not count, as that which is stated does.
@@ -39,7 +39,7 @@ def lp_pool(node: Node) -> View:
     x = node.view(0)
     windows = _windows(node, x)
     name = "LP_POOLING1" if windows.is_dilated else "LP_POOLING"
-    return _pooled(node, name, x, windows, {"P": int(node.attribute("p", 2))})
+    return _pooled(node, name, x, windows, {"P": int(node.attribute("p"))})
 
 
 @maps("MaxPool")
@@ -102,7 +102,7 @@ def global_max_pool(node: Node) -> View:
 
 @maps("GlobalLpPool")
 def global_lp_pool(node: Node) -> View:
-    return _global(node, "LP_POOLING", {"P": int(node.attribute("p", 2))})
+    return _global(node, "LP_POOLING", {"P": int(node.attribute("p"))})
 
 
 @maps("MaxUnpool")
@@ -140,7 +140,7 @@ def max_roi_pool(node: Node) -> View:
     count = regions.sizes[0]
     batches, corners = (regions.data_type, (count, 1)), (regions.data_type, (count, 4))
     parts = node.build.operator("SPLIT", {"InputTensor": regions}, {"Axis": 1}, {"OutputTensors": [batches, corners]})
-    scale = {"ScaleBias": {"Scale": float(node.attribute("spatial_scale", 1.0)), "Bias": 0.5}}
+    scale = {"ScaleBias": {"Scale": float(node.attribute("spatial_scale")), "Bias": 0.5}}
     rounded = node.build.operator("ELEMENT_WISE_FLOOR", {"InputTensor": parts["OutputTensors[1]"]}, scale)
     joined = {"InputTensors": [parts["OutputTensors[0]"], rounded["OutputTensor"]]}
     whole = (regions.data_type, (count, 5))
@@ -163,11 +163,11 @@ def max_roi_pool(node: Node) -> View:
 def roi_align(node: Node) -> View:
     """ONNX repeats the outermost elements for one element around the tensor: so they are padded."""
     x, regions, batches = node.view(0), node.view(1), node.view(2)
-    mode = node.attribute("mode", "avg")
+    mode = node.attribute("mode")
     is_half = node.attribute("coordinate_transformation_mode") == "half_pixel"  # which opset 10 has not
-    scale = float(node.attribute("spatial_scale", 1.0))
-    samples = int(node.attribute("sampling_ratio", 0))
-    height, width = int(node.attribute("output_height", 1)), int(node.attribute("output_width", 1))
+    scale = float(node.attribute("spatial_scale"))
+    samples = int(node.attribute("sampling_ratio"))
+    height, width = int(node.attribute("output_height")), int(node.attribute("output_width"))
     if mode != "avg":
         raise Unsupported("its mode is max, where ONNX Runtime takes the largest of weighted elements")
     if batches.data_type not in (DataType.INT64, DataType.INT32):
@@ -211,9 +211,9 @@ def lrn(node: Node) -> View:
         {
             "CrossChannel": True,
             "LocalSize": int(node.attribute("size")),
-            "Alpha": float(node.attribute("alpha", 1e-4)),
-            "Beta": float(node.attribute("beta", 0.75)),
-            "Bias": float(node.attribute("bias", 1.0)),
+            "Alpha": float(node.attribute("alpha")),
+            "Beta": float(node.attribute("beta")),
+            "Bias": float(node.attribute("bias")),
         },
         {"OutputTensor": (x.data_type, taken.sizes)},
     )

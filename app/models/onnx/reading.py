@@ -277,12 +277,11 @@ def schema_of(domain: str, type_: str, opset: int) -> Any:
 
 
 def defaults_of(node: "NodeProto", opset: int) -> dict[str, "AttributeProto"]:
-    """Those that the schema has for the attributes of `node`, if it has a schema."""
-    from onnx import defs  # noqa: PLC0415
-
-    if not defs.has(node.op_type, opset, domain_of(node.domain)):
-        return {}
-    attributes = defs.get_schema(node.op_type, opset, domain_of(node.domain)).attributes
+    """Those that the schema has for the attributes of `node`, if it has a schema. Of an operator that is newer than
+    `opset` they are the newest ones: fused models have LayerNormalization at opset 11."""
+    domain = domain_of(node.domain)
+    schema = schema_of(domain, node.op_type, opset) or schema_of(domain, node.op_type, _HIGHEST_OPSET)
+    attributes = schema.attributes if schema else {}
     return {name: each.default_value for name, each in attributes.items() if each.default_value.type}
 
 

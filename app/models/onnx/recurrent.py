@@ -46,7 +46,7 @@ def rnn(node: Node) -> list[Value | None]:
 @maps("GRU")
 def gru(node: Node) -> list[Value | None]:
     _without_clip(node)
-    attributes = {"LinearBeforeReset": bool(node.attribute("linear_before_reset", 0))}
+    attributes = {"LinearBeforeReset": bool(node.attribute("linear_before_reset"))}
     return _recurrent(node, "GRU", ["Sigmoid", "Tanh"], attributes)
 
 

@@ -69,7 +69,7 @@ def _axes(node: Node, rank: int) -> list[int]:
 def _reduce(node: Node) -> Value:
     axes = _axes(node, len(node.sizes(0)))
     x = node.view(0)
-    sizes = _kept(x.sizes, axes, bool(node.attribute("keepdims", 1)))
+    sizes = _kept(x.sizes, axes, bool(node.attribute("keepdims")))
     if not axes:  # each element is a group of its own
         axes = [len(x.sizes)]
         x = node.reshaped(x, (*x.sizes, 1))
@@ -81,9 +81,9 @@ def _arg(node: Node) -> Value:
     x = node.view(0)
     if not x.sizes:
         x = node.reshaped(x, (1,))
-    axis = axis_of(node.attribute("axis", 0), len(x.sizes))
+    axis = axis_of(node.attribute("axis"), len(x.sizes))
     made = place_along(node, node.type.upper(), x, axis, is_last=bool(node.attribute("select_last_index", 0)))
-    sizes = _kept(node.sizes(0), [axis], bool(node.attribute("keepdims", 1)))
+    sizes = _kept(node.sizes(0), [axis], bool(node.attribute("keepdims")))
     return node.reshaped(made, sizes)
 
 
@@ -98,7 +98,7 @@ def place_along(node: Node, operator: str, x: View, axis: int, *, is_last: bool 
 def _top_k(node: Node) -> list[Value | None]:
     x = node.view(0)
     count = int(node.attribute("k") if node.opset < 10 else node.array(1, "k").item())
-    axis = axis_of(node.attribute("axis", -1), len(x.sizes))
+    axis = axis_of(node.attribute("axis"), len(x.sizes))
     if count > x.sizes[axis]:
         raise Unsupported(f"its k is {count}, of {x.sizes[axis]} elements")
     sizes = (*x.sizes[:axis], count, *x.sizes[axis + 1 :])
@@ -123,8 +123,8 @@ def _scan(node: Node) -> Value:
     operator, exclusive = _SCANS[node.type]
     attributes = {
         "Axis": axis_of(int(node.array(1, "axis").item()), len(x.sizes)),
-        "AxisDirection": "DECREASING" if node.attribute("reverse", 0) else "INCREASING",
-        exclusive: bool(node.attribute("exclusive", 0)),
+        "AxisDirection": "DECREASING" if node.attribute("reverse") else "INCREASING",
+        exclusive: bool(node.attribute("exclusive")),
     }
     return operate(node, operator, {"InputTensor": x}, attributes)
 

@@ -60,13 +60,13 @@ def upsample(node: Node) -> View:
     scales = node.attribute("scales") if node.opset < 9 else [float(s) for s in node.array(1, "scales").reshape(-1)]
     x = node.view(0)
     axes = [_axis("asymmetric", size, _scaled(size, s), s, None) for size, s in zip(x.sizes, scales, strict=True)]
-    return _resampled(node, x, axes, node.attribute("mode", "nearest"), "floor")
+    return _resampled(node, x, axes, node.attribute("mode"), "floor")
 
 
 @maps("Resize")
 def resize(node: Node) -> View:
     x = node.view(0)
-    mode = node.attribute("mode", "nearest")
+    mode = node.attribute("mode")
     if node.opset < 11:
         scales: list[float] = [float(each) for each in node.array(1, "scales").reshape(-1)]
         axes = [

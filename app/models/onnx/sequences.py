@@ -88,7 +88,7 @@ def _joined(node: Node, given: Sequence[Given]) -> Value:
     if not elements:
         raise Unsupported("its sequence is empty")
     node.inputs[:] = elements
-    new = bool(node.attribute("new_axis", 0))
+    new = bool(node.attribute("new_axis"))
     axis = axis_of(int(node.attribute("axis")), len(node.sizes(0)) + new)
     arrays = [each for each in elements if not isinstance(each, View)]
     if len(arrays) == len(elements):
@@ -106,7 +106,7 @@ def _joined(node: Node, given: Sequence[Given]) -> Value:
 def _split(node: Node, given: Sequence[Given]) -> Listed:
     (x,) = _tensors(given[:1])
     sizes = node.sizes(0)
-    axis = axis_of(int(node.attribute("axis", 0)), len(sizes))
+    axis = axis_of(int(node.attribute("axis")), len(sizes))
     parts = _parts(node, sizes[axis])
     if len(parts) > _MOST_PARTS:
         raise Unsupported(f"it has {len(parts)} parts, more than {_MOST_PARTS}")
@@ -120,7 +120,7 @@ def _split(node: Node, given: Sequence[Given]) -> Listed:
                 mark(node.build, value)
         else:
             value = x[tuple(slice(each.start, each.stop) for each in ranges)]
-        if not node.has(1) and not node.attribute("keepdims", 1):
+        if not node.has(1) and not node.attribute("keepdims"):
             kept = (*sizes[:axis], *sizes[axis + 1 :])
             value = node.reshaped(value, kept) if isinstance(value, View) else value.reshape(kept)
         made.append(value)

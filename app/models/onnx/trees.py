@@ -10,7 +10,7 @@ from app.models.onnx.builder import Array
 from app.models.onnx.element_wise import COMPARISONS, binary, chosen, is_nan, linear, predicate
 from app.models.onnx.features import ML, rows
 from app.models.onnx.indexing import elements_at, gathered
-from app.models.onnx.linear_models import label_of, labels_of, transformed
+from app.models.onnx.linear_models import classes, label_of, labels_of, transformed
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined
 from app.models.onnx.operands import number, operate
@@ -202,7 +202,7 @@ def _ensemble(node: Node) -> Value:
 
 @maps("TreeEnsembleClassifier", domain=ML)
 def _classifier(node: Node) -> list[Value | None]:
-    count = len(node.attribute("classlabels_int64s") or node.attribute("classlabels_strings") or ())
+    count = classes(node, "classlabels_int64s")
     labels = labels_of(node, "classlabels_int64s")
     base: Any = node.attribute("base_values") or ()
     if count == 2 and set(node.attribute("class_ids")) == {0}:  # one score tells both, which is the second's

@@ -77,7 +77,7 @@ def reshape(node: Node) -> Value:
 
 @maps("Flatten")
 def flatten(node: Node) -> Value:
-    old, axis = node.sizes(0), node.attribute("axis", 1)
+    old, axis = node.sizes(0), node.attribute("axis")
     axis = axis if axis == len(old) else axis_of(axis, len(old))
     return _reshaped(node, (prod(old[:axis]), prod(old[axis:])))
 
