@@ -20,6 +20,11 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
+def test_help_of_run_leads_to_that_of_a_model(file: Path) -> None:
+    assert "'dmlserve run MODEL --help'" in printed(dmlserve("run", "--help", columns=80)).replace("\n ", "")
+    assert "NAME=FILE" in printed(dmlserve("run", file, "--help"))
+
+
 def test_outputs_are_saved_or_shown(file: Path) -> None:
     y = file.parent / "out"
     text = printed(dmlserve("run", file, "--input", f"x={file.parent}/x.npy", "--output", f"y={y}"))
