@@ -155,7 +155,7 @@ class Settings(BaseSettings):
         1 * GIB, ge=0, description="Buffers of requests and answers that GPUs may read and write by themselves."
     )
     kernel_cache: str = Field(
-        "", description="Folder to keep compiled kernels in, or none; by default the user's cache folder."
+        "", description="Folder to keep compiled kernels in, or none to keep none; if unset, the user's cache folder."
     )
     compile_ahead: bool = Field(True, description="Compile GPU kernels of common operators before taking dispatches.")
     queue_depth: int = Field(64, ge=0, le=65536, description="Dispatches that may wait for a worker; more get 503.")
@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     max_graph_structure_bytes: int = Field(
         4 * MIB,
         ge=1 * KIB,
-        description="The same of a request that has a graph kept, and of an ONNX file in a request.",
+        description="As max_structure_bytes, of a request that has a graph kept, and of an ONNX file in a request.",
     )
     max_graphs: int = Field(64, ge=1, le=1024, description="Graphs that are kept; more get 507.")
     max_graph_bytes: int = Field(

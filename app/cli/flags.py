@@ -71,6 +71,6 @@ def _setting_flag(name: str, info: FieldInfo) -> Callable[[Callable[..., None]],
     unit = {"bytes": "BYTES", "seconds": "SECONDS"}.get(name.rpartition("_")[2])
     kinds = {int: "INTEGER", float: "NUMBER"}
     metavar = f"[{'|'.join(choices)}]" if choices else unit or kinds.get(type(default), "TEXT")
-    text = f"{info.description}  [env: {variable_of(name)}; default: {shown or 'none'}]"
+    text = f"{info.description}  [env: {variable_of(name)}; default: {shown or 'unset'}]"
     complete = names(choices) if choices else _FILES.get(name)
     return click.option(flag, name, type=kind, metavar=metavar, default=None, help=text, shell_complete=complete)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import click
 import numpy as np
@@ -152,15 +153,16 @@ def _run(
 
 
 def _loaded(port: Port, file: Path) -> Array:
+    if is_zipfile(file):
+        fail(f"{file} holds several arrays; give a .npy file.")
     try:
-        with file.open("rb") as opened:  # which NumPy leaves open if there are several arrays
-            array = np.load(opened, allow_pickle=False)
+        with file.open("rb") as opened:
+            # np.load takes what it does not know for pickled objects
+            array = np.lib.format.read_array(opened, allow_pickle=False)
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror or error}.")
     except ValueError as error:
         fail(f"{file} is no .npy file of numbers: {error}.")
-    if not isinstance(array, np.ndarray):
-        fail(f"{file} holds several arrays; give a .npy file.")
     if array.dtype.name != port.type:
         fail(f"{file} holds {array.dtype.name}, and input {port.name} is {port.type}.")
     lying: Array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)

@@ -25,7 +25,7 @@ from app.engine.dispatch import DispatchResponse, OutputTensor
 from app.engine.service import Service
 from app.http.core.documents import CODECS
 from app.http.native.answers import DocumentForm
-from app.http.native.attributes import in_query
+from app.http.native.attributes import first_input, in_query
 from app.http.native.requests import DispatchReader
 from app.memory.arrays import numpy_type
 from app.memory.buffers import Buffer
@@ -50,6 +50,9 @@ from app.steps import at_once
 @json_flag
 def run(arguments: tuple[str, ...], inputs: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """Execute a dispatch without a server: the request in FILE, or OPERATOR on tensors in files.
+
+    FILE may be a model, too: of ONNX, or JSON of DxDispatch. It has options of its own, which
+    'dmlserve run MODEL --help' shows.
 
     A request is what POST /v1/dispatch takes: JSON, or MessagePack if its name ends in .msgpack. Tensors are .npy, .npz
     and .safetensors files; attributes stand where they are wanted: run ACTIVATION_CELU --Alpha 2 x.npy -o y.npy. A file
@@ -99,6 +102,7 @@ def _asked(
             raise click.UsageError(f"--input {missing[0]} names no file; give NAME=FILE.")
         files = [*(file for _, file in named), *others]
         if not files:
+            first_input(operator)  # what has none is for a request to execute
             raise click.UsageError(f"{first} has no file to execute it on; give one, or - for standard input.")
         body, parts = read_files([Path(each) for each in files], most)
     except OSError as error:

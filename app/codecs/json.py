@@ -117,7 +117,9 @@ class JsonCodec:
             text = memoryview(value.encode())
         else:
             told = "are null; they " if value is None else ""
-            raise _not_base64(value, path, f"{told}must be a string of base64" + (", or numbers" if desc else ""))
+            numbers = ["numbers in lists"] if desc else []
+            allowed = ", or ".join(["a string of base64", *numbers])
+            raise _not_base64(value, path, f"{told}must be {allowed}", *numbers)
         try:
             canonical, size = judged(text)
             if size < SMALLEST:
@@ -253,11 +255,11 @@ _SIGNED_DECODER = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=_
 """The same, which takes twice as long for integers."""
 
 
-def _not_base64(value: object, path: Path, why: str) -> ContractError:
+def _not_base64(value: object, path: Path, why: str, *others: str) -> ContractError:
     if isinstance(value, Span | Slashed):
         shown: object = f"{value.stop - value.start} characters"
     elif isinstance(value, Numbers):
         shown = f"numbers in {len(value.text)} characters"
     else:
         shown = abbreviate(value, inner=isinstance(value, list))
-    return refused(path, f"Data of {tensor_name(path)} {why}.", shown, "base64 text")
+    return refused(path, f"Data of {tensor_name(path)} {why}.", shown, ["base64 text", *others])

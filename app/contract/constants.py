@@ -30,6 +30,12 @@ class Constant(StrEnum):
         return [member.value for member in cls] + [member.full_name for member in cls]
 
     @classmethod
+    def names(cls) -> str:
+        """The short names within a sentence, for those who get no list of them."""
+        *others, last = (member.value for member in cls)
+        return f"{', '.join(others)} or {last}" if others else last
+
+    @classmethod
     def parse(cls, text: object) -> Self:
         """The member that `text` names. Case matters, as it does in DirectML's headers."""
         try:
@@ -37,8 +43,8 @@ class Constant(StrEnum):
         except (KeyError, TypeError):  # it is another text, or none
             raise PydanticCustomError(
                 "constant",
-                "must be the name of a DML constant, with or without its prefix {prefix}",
-                {"prefix": cls.prefix(), "allowed": [member.value for member in cls]},
+                "must be the name of a DML constant, with or without its prefix {prefix}: {names}",
+                {"prefix": cls.prefix(), "names": cls.names(), "allowed": [member.value for member in cls]},
             ) from None
         return member
 

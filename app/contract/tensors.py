@@ -260,8 +260,10 @@ def members(group: tuple[str, ...], tensors: Collection[str]) -> list[str]:
 
 
 def tensor_name(path: Path) -> str:
-    """The name of the tensor that a `path` ends at."""
+    """The name of the tensor that a `path` ends at; of a constant's Data in a graph, its node."""
     *_, last = path
+    if path[-3:-2] == ("Nodes",):
+        return element_name("Nodes", int(path[-2]))
     return element_name(str(path[-2]), last) if isinstance(last, int) else last
 
 

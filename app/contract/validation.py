@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
 
+from app.contract.constants import Constant
 from app.contract.kinds import Kind
 from app.contract.suggestions import did_you_mean
 from app.contract.violations import ContractError, Hresult, Path, Violation
@@ -107,7 +108,12 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
         name = f"{path[-2]}[{name}]"
     match kind:
         case "missing":
-            return Violation(path, f"{name} is missing; it is required here.", None, "a value", Kind.FIELD_MISSING)
+            constant = _constant(model, value, path)
+            said = f"{name} is missing; it is required here"
+            if constant is None:
+                return Violation(path, f"{said}.", None, "a value", Kind.FIELD_MISSING)
+            members = [member.value for member in constant]
+            return Violation(path, f"{said}: {constant.names()}.", None, members, Kind.FIELD_MISSING)
         case "extra_forbidden":
             known = _known_fields(model, value, path)
             message = f"{in_words(name)} is not a field here; known are {', '.join(known)}.{did_you_mean(name, known)}"
@@ -171,7 +177,21 @@ def _path(value: Any, loc: Path) -> Path:
 
 
 def _known_fields(model: type[BaseModel], value: Any, path: Path) -> list[str]:
-    """The fields of the model that holds the last part of `path`."""
+    """The fields that may stand where the last part of `path` does."""
+    return sorted({name for each in _holders(model, value, path) for name in each.model_fields})
+
+
+def _constant(model: type[BaseModel], value: Any, path: Path) -> type[Constant] | None:
+    """The enumeration of which the field at `path` is, if it is of one."""
+    for holder in _holders(model, value, path):
+        field = holder.model_fields.get(str(path[-1]))
+        if field and isinstance(field.annotation, type) and issubclass(field.annotation, Constant):
+            return field.annotation
+    return None
+
+
+def _holders(model: type[BaseModel], value: Any, path: Path) -> list[type[BaseModel]]:
+    """The models that may hold the last part of `path`."""
     models = _models(model.model_fields["root"].annotation) if issubclass(model, RootModel) else [model]
     for part in path[:-1]:
         value = value[part]
@@ -180,8 +200,7 @@ def _known_fields(model: type[BaseModel], value: Any, path: Path) -> list[str]:
             models = [each for holder in holders for each in _models(holder.model_fields[part].annotation)]
         if isinstance(value, dict):
             models = [each for each in models if _is_meant(each, value)]
-    models = [each for each in models if _is_meant(each, value)]
-    return sorted({name for each in models for name in each.model_fields})
+    return [each for each in models if _is_meant(each, value)]
 
 
 def _is_meant(model: type[BaseModel], value: dict[str, Any]) -> bool:

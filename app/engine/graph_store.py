@@ -47,8 +47,12 @@ _HAND_OVER = "hand the graph to other workers"
 class UnknownGraph(Exception):
     """No graph of this id is kept."""
 
-    def __init__(self, id_: str) -> None:
-        super().__init__(f"No graph {id_[:80]} is kept; send it again to POST /v1/graphs.")
+    def __init__(self, id_: str, named: str | None = None) -> None:
+        """`named` is the id of the graph whose name was given in place of an id, if it was."""
+        if named:
+            super().__init__(f"{id_} is a graph's name; here it goes by its id, {named}.")
+        else:
+            super().__init__(f"No graph {id_[:80]} is kept; send it again to POST /v1/graphs.")
 
 
 class GraphConflict(Exception):
@@ -252,7 +256,9 @@ class GraphStore:
                 self._graphs.pop(id_, None)
 
     def _entry(self, id_: str) -> Entry:
-        entry = self._entries.find(id_) if GRAPH_ID.fullmatch(id_) else None
+        if not GRAPH_ID.fullmatch(id_):
+            raise UnknownGraph(id_, next((each.record.id for each in self.entries() if each.record.name == id_), None))
+        entry = self._entries.find(id_)
         if entry is None or self._is_idle(entry):
             raise UnknownGraph(id_)
         return entry

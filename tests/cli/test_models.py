@@ -20,6 +20,11 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
+def test_help_of_run_leads_to_that_of_a_model(file: Path) -> None:
+    assert "'dmlserve run MODEL --help'" in printed(dmlserve("run", "--help", columns=80)).replace("\n ", "")
+    assert "NAME=FILE" in printed(dmlserve("run", file, "--help"))
+
+
 def test_outputs_are_saved_or_shown(file: Path) -> None:
     y = file.parent / "out"
     text = printed(dmlserve("run", file, "--input", f"x={file.parent}/x.npy", "--output", f"y={y}"))
@@ -48,7 +53,7 @@ def test_what_is_wrong_is_said(file: Path, tmp_path: Path) -> None:
         (["--input", f"x={tmp_path}/none.npy"], "cannot be read"),
         (["--input", f"x={tmp_path}/doubles.npy"], "holds float64"),
         (["--input", f"x={tmp_path}/several.npz"], "several arrays"),
-        (["--input", f"x={tmp_path}/text.npy"], "no .npy file"),
+        (["--input", f"x={tmp_path}/text.npy"], "no .npy file of numbers: the magic string is not correct"),
         (["--input", f"x={tmp_path}/objects.npy"], "no .npy file of numbers: Object arrays cannot be loaded"),
         (["--input", f"x={tmp_path}/wide.npy"], "1x4"),
         (["--input", f"x={tmp_path}/x.npy", "-o", f"w={tmp_path}/w.npy"], "no output w"),

@@ -176,6 +176,11 @@ class TestOperator:
         assert (done.returncode, done.stdout) == (1, b"")
         assert b"JSON" in done.stderr
 
+    def test_an_operator_without_inputs_is_for_a_request(self) -> None:
+        flags = ("--Value", "1", "--ValueDataType", "FLOAT32")
+        (line,) = refusal(dmlserve("run", "FILL_VALUE_CONSTANT", *flags))
+        assert line.endswith("has no input, which a file would be; a request to POST /v1/dispatch executes it.")
+
     def test_bare_elements(self, x: Path) -> None:
         bare = x.with_name("x.bin")
         bare.write_bytes(X.tobytes())

@@ -40,7 +40,7 @@ def test_help_lists_every_setting_with_flag_variable_default_and_meaning(columns
     entries = {entry.split()[0]: entry for entry in re.split(r"\n  (?=-)", text)}
     for name, info in SETTINGS.items():
         entry = _without_blanks(entries[_flag(name)])
-        default = _as_text(info.get_default(call_default_factory=True)) or "none"
+        default = _as_text(info.get_default(call_default_factory=True)) or "unset"
         assert _without_blanks(info.description or "?") in entry
         assert f"[env:DMLSERVE_{name.upper()};default:{default}]" in entry
         assert all(choice in entry for choice in _choices(name))

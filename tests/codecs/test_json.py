@@ -351,6 +351,7 @@ class TestTensorData:
         with pytest.raises(ContractError, match=r"InputTensor (are null; they )?must be a string of base64") as refusal:
             self.read(value)
         assert refusal.value.violations[0].path == self.PATH
+        assert refusal.value.violations[0].allowed == ["base64 text"]
 
     @pytest.mark.parametrize("block", [300, BLOCK])
     @pytest.mark.parametrize("is_writable", [True, False])

@@ -173,6 +173,9 @@ def test_anything_else_is_refused_with_the_allowed_names(kind: type[Constant], v
         kind.parse(value)
     assert refusal.value.context is not None
     assert refusal.value.context["allowed"] == [member.value for member in kind]
+    *others, last = (member.value for member in kind)
+    told = f"{', '.join(others)} or {last}" if others else last
+    assert refusal.value.message().endswith(f"{kind.prefix()}: {told}"), "for those who get nothing but text"
 
 
 @pytest.mark.parametrize("kind", PREFIXES)

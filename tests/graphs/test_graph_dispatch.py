@@ -104,7 +104,8 @@ def test_what_is_wrong_is_pointed_at(
 @both
 def test_data_of_a_constant_in_another_form(client: httpx.Client, binary: bool) -> None:
     document = changed(biased(), ["Nodes", 1, "Data"], 7)
-    error_at("/graph/Nodes/1/Data", post(client, PATH, {"graph": document, "inputs": DATA}, binary))
+    error = error_at("/graph/Nodes/1/Data", post(client, PATH, {"graph": document, "inputs": DATA}, binary))
+    assert error["message"].startswith("Data of Nodes[1] must be ")
 
 
 @both

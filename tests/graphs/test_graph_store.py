@@ -216,6 +216,12 @@ class TestRefusals:
             ):
                 assert "send it again to POST /v1/graphs" in refusal_of(response, 404)["detail"]
 
+    def test_a_name_is_told_with_the_id_that_it_stands_for(self, client: httpx.Client) -> None:
+        id_ = keep(client, biased(), name="mine")["id"]
+        path = f"{GRAPHS}/mine"
+        for response in (client.get(path), client.delete(path), post(client, f"{path}/dispatch", {"inputs": {}})):
+            assert refusal_of(response, 404)["detail"] == f"mine is a graph's name; here it goes by its id, {id_}."
+
     def test_one_that_is_not_as_it_was_is_not_dropped(self, client: httpx.Client) -> None:
         """DELETE depends on what GET tells, in the form that the client takes (RFC 9110, 13.1.1 and 13.1.2)."""
         path = f"{GRAPHS}/{keep(client, biased())['id']}"

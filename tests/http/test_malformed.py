@@ -11,6 +11,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from app.contract.constants import DataType, ReduceFunction
 from tests.http.refusals import error_at, refusal_of
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, as_json, output_of, post_json, post_msgpack, request
 
@@ -446,6 +447,27 @@ def test_missing_fields(client: httpx.Client, pointer: str) -> None:
     assert "missing" in error["message"]
 
 
+def test_without_an_operator_a_graph_is_told_of_too(client: httpx.Client) -> None:
+    messages: list[dict[str, Any]] = [{"inputs": {}}, {"Graph": {}, "inputs": {}}]
+    for message in messages:
+        error = error_at("/operator", post_json(client, message))
+        assert error["message"] == "operator is missing, and so is graph; one of them says what to execute."
+        assert error["allowed"] == ["operator", "graph"]
+
+
+def test_a_missing_constant_is_told_with_its_names(client: httpx.Client) -> None:
+    reduce = {"Type": "REDUCE", "InputTensor": {"Sizes": [2]}, "Axes": [0]}
+    for subject, at in (
+        ({"operator": reduce}, "/operator"),
+        ({"graph": {"Nodes": [{"Type": "OPERATOR", "Desc": reduce}], "OutputEdges": []}}, "/graph/Nodes/0/Desc"),
+    ):
+        refusal = refusal_of(post_json(client, subject | {"inputs": {}}), 422)
+        found = {error["pointer"]: error for error in refusal["errors"]}
+        for pointer, kind in ((f"{at}/Function", ReduceFunction), (f"{at}/InputTensor/DataType", DataType)):
+            assert found[pointer]["allowed"] == [member.value for member in kind]
+            assert found[pointer]["message"].endswith(f" is missing; it is required here: {kind.names()}.")
+
+
 class TestLongNames:
     """Whatever is long is not repeated at length."""
 
@@ -459,7 +481,7 @@ class TestLongNames:
             for ensure_ascii in (True, False):
                 response = post(client, JSON, json.dumps(wrong, ensure_ascii=ensure_ascii))
                 allowed = json.dumps(error_at(pointer, response)["allowed"])  # such as the names of all operators
-                assert len(response.content) < 2048 + len(allowed)
+                assert len(response.content) < 2048 + 3 * len(allowed)  # short ones are in the sentence, too
 
     def test_as_a_value_in_msgpack(self, client: httpx.Client) -> None:
         for value in ("x" * 90_000, b"x" * 90_000):

@@ -149,6 +149,11 @@ def test_content_type_that_cannot_be_read(client: httpx.Client, path: str, conte
     assert (content_type or "is missing") in problem["detail"]
 
 
+def test_what_else_a_graph_may_come_as_is_told(client: httpx.Client) -> None:
+    problem = refusal_of(client.post("/v1/graphs", content=b"", headers={"content-type": "text/plain"}), 415)
+    assert problem["detail"].endswith(f"send {JSON} or {MSGPACK}, or application/octet-stream for an ONNX model.")
+
+
 @pytest.mark.parametrize("coding", ["br", "compress", "identity, gzip", "x" * 1000])
 def test_content_encoding(client: httpx.Client, coding: str) -> None:
     headers = {"content-type": JSON, "content-encoding": coding}

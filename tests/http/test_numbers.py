@@ -136,6 +136,13 @@ def test_the_wrong_element_is_told(
     assert error["allowed"]
 
 
+def test_a_number_by_itself_is_told_to_be_in_a_list(client: httpx.Client) -> None:
+    operator = {"Type": "ELEMENT_WISE_IDENTITY", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1]}}
+    error = error_at("/inputs/InputTensor", dispatch(client, operator, {"InputTensor": 5}))
+    assert error["message"] == "Data of InputTensor must be a string of base64, or numbers in lists."
+    assert error["allowed"] == ["base64 text", "numbers in lists"]
+
+
 def test_messagepack_takes_no_numbers(client: httpx.Client) -> None:
     refused = post_msgpack(client, {"operator": {"Type": "ELEMENT_WISE_IDENTITY"}, "inputs": {"InputTensor": [1, 2]}})
     error = refusal_of(refused, 422)

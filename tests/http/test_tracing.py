@@ -284,7 +284,7 @@ def test_without_opentelemetry_the_service_does_not_start(monkeypatch: pytest.Mo
     tracing.check(Settings())
     tracing.check(Settings(otlp_endpoint="http://localhost:4318"))
     for other in ("localhost:4318", "https://", "grpc://localhost", "http://a b"):
-        with pytest.raises(Unusable, match="no URL"):
+        with pytest.raises(Unusable, match=f"is '{other}', which is no URL"):
             tracing.check(Settings(otlp_endpoint=other))
 
     def without_parent(name: str) -> None:

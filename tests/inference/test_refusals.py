@@ -7,6 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
+from app.contract.constants import DataType
 from tests.conftest import ServerFactory
 from tests.http.load import wait_for
 from tests.inference.wire import CELU, LENGTH, RELU, X, behind, body, error_of, listed, post, tensor
@@ -307,8 +308,8 @@ def test_the_words_are_the_native_ones(client: httpx.Client) -> None:
                 "inputs": [INPUT],
                 "parameters": {"Axis": 1, "OutputTensors[0].Sizes": [2, 1], "OutputTensors[1].Sizes": [2, 2]},
             },
-            "OutputTensors[0]: DataType is missing; it is required here. "
-            "OutputTensors[1]: DataType is missing; it is required here.",
+            f"OutputTensors[0]: DataType is missing; it is required here: {DataType.names()}. "
+            f"OutputTensors[1]: DataType is missing; it is required here: {DataType.names()}.",
         ),
         (
             "element_wise_identity",
@@ -348,6 +349,11 @@ def test_there_are_no_pointers_so_words_say_where(
 )
 def test_paths(client: httpx.Client, method: str, path: str, status: int) -> None:
     assert error_of(client.request(method, path), status)
+
+
+def test_models_cannot_be_loaded_where_there_is_no_folder_of_them(client: httpx.Client) -> None:
+    told = error_of(client.post("/v2/repository/models/mine/load"), 404)
+    assert told == "There is no folder of models; have the service started with --models."
 
 
 def test_other_paths_keep_their_problems(client: httpx.Client) -> None:

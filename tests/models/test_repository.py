@@ -75,7 +75,7 @@ def test_why_a_model_is_not_found(opened: Opened) -> None:
 def test_without_a_folder_there_is_nothing_to_load() -> None:
     repository = Repository(Service(Settings(gpus="none", llvm=False)))
     for switch in (repository.load, repository.unload):
-        with pytest.raises(UnknownModel, match=r"^There is no model other in the folder\.$"):
+        with pytest.raises(UnknownModel, match=r"^There is no folder of models; .* with --models\.$"):
             asyncio.run(switch("other"))
 
 

@@ -50,12 +50,12 @@ def no_data(beginning: bytes, length: int) -> int:
 
 
 @lru_cache
-def codec_of_request(header: bytes) -> Codec:
-    """From Content-Type. Raises HTTPException 415."""
+def codec_of_request(header: bytes, also: str = "") -> Codec:
+    """From Content-Type. `also` ends the advice where there is more to send. Raises HTTPException 415."""
     kind = media_type(header)
     codec = CODECS.get(_ALIASES.get(kind, kind))
     if codec is None:
-        raise unsupported(header, f"send {' or '.join(CODECS)}")
+        raise unsupported(header, f"send {' or '.join(CODECS)}{also}")
     return codec
 
 

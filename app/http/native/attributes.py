@@ -30,7 +30,7 @@ def first_input(operator: type[Operator]) -> str:
     if not names:
         raise refused(
             ("Type",),
-            f"{operator.name()} has no input, which a file would be; POST /v1/dispatch executes it.",
+            f"{operator.name()} has no input, which a file would be; a request to POST /v1/dispatch executes it.",
             operator.name(),
         )
     return element_name(names[0], 0) if names[0] in operator.array_names() else names[0]

@@ -30,6 +30,7 @@ from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, 
 from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
+from app.http.core.media_types import OCTETS
 from app.http.core.queries import read_query
 from app.http.core.routes import DirectRoute
 from app.http.native import openapi
@@ -90,7 +91,7 @@ async def drop(request: FastApiRequest) -> Response:
 async def _answer_keep(service: Service, request: Request, _: Mapping[str, str]) -> Reply:
     headers = request.headers
     wanted, kind = codec_of_answer(headers.get(b"accept", b"")), headers.get(b"content-type", b"")
-    given = None if is_onnx(kind) else codec_of_request(kind)
+    given = None if is_onnx(kind) else codec_of_request(kind, f", or {OCTETS} for an ONNX model")
     with service.memory.open() as memory:
         body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
 

@@ -9,6 +9,7 @@ from typing import Literal
 from app.codecs.codec import Body, Decoder, Span
 from app.codecs.numbers import Numbers
 from app.codecs.request_cache import RequestCache
+from app.contract.kinds import Kind
 from app.contract.tensors import element_name, path_of
 from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, refused
@@ -183,6 +184,9 @@ def _each(request: DispatchRequest) -> list[Given]:
 def _dispatch_request(
     settings: Settings, codec: Decoder, memory: MemoryShare, only_light: bool, document: object
 ) -> DispatchRequest | GraphDispatchRequest:
+    if isinstance(document, dict) and not any(name in document for name in _SUBJECTS):
+        message = "operator is missing, and so is graph; one of them says what to execute."
+        raise refused(("operator",), message, None, _SUBJECTS, kind=Kind.FIELD_MISSING)
     if isinstance(document, dict) and "graph" in document:
         if "operator" in document:  # one of them may be null
             document = {name: each for name, each in document.items() if each is not None or name not in _SUBJECTS}

@@ -149,7 +149,7 @@ class Repository:
         Raises UnknownModel, NotReady, StoreFull, and what `Service.run` raises.
         """
         if self._folder is None or not self._is_there(name):
-            raise UnknownModel(f"There is no model {name[:80]} in the folder.")
+            raise self._missing(name)
         self._switch(name, is_loaded=True)
         await self._update(name)
         self.known(name, None)
@@ -157,9 +157,14 @@ class Repository:
     async def unload(self, name: str) -> None:
         """Let go of a model. Raises UnknownModel, StoreFull."""
         if not self.has(name):
-            raise UnknownModel(f"There is no model {name[:80]} in the folder.")
+            raise self._missing(name)
         self._switch(name, is_loaded=False)
         await self._update(name)
+
+    def _missing(self, name: str) -> UnknownModel:
+        if self._folder is None:
+            return UnknownModel("There is no folder of models; have the service started with --models.")
+        return UnknownModel(f"There is no model {name[:80]} in the folder.")
 
     def _switch(self, name: str, *, is_loaded: bool) -> None:
         with room_to(f"tell other workers of model {name}"):

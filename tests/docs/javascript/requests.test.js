@@ -33,6 +33,7 @@ test("a link has all of it", () => {
   assert.deepEqual(fromFragment(toFragment("operator", CELU).text), { view: "operator", state: CELU });
   assert.deepEqual(fromFragment("operator=GEMM"), { view: "operator", state: { type: "GEMM" } });
   assert.deepEqual(fromFragment(`graph=${"a".repeat(32)}`), { view: "graph", state: { id: "a".repeat(32) } });
+  assert.deepEqual(fromFragment("graph=mine"), { view: "graph", state: { id: "mine" } }, "the service says what it is");
   assert.deepEqual(fromFragment("live"), { view: "live", state: null });
 });
 
@@ -49,7 +50,7 @@ test("links from anyone are taken only in the form of this page's", () => {
   for (const state of [null, 1, [], {}, { operator: {} }, { operator: { Type: 1 }, data: {} }, { ...CELU, data: [] }, { ...CELU, data: { x: null } },
     { ...CELU, data: { x: { kind: "file", bytes: [] } } }, { ...CELU, data: { x: { kind: "random", from: 0, to: 1 } } }, { text: 1 }])
     assert.equal(fromFragment(pack(state)).state, null, JSON.stringify(state));
-  for (const text of ["operator/%%%", "operator/AAAA", "operator/_w", "", "operator=../../x", "graph=1"]) assert.equal(fromFragment(text).state, null, text);
+  for (const text of ["operator/%%%", "operator/AAAA", "operator/_w", "", "operator=../../x", "graph=a/b"]) assert.equal(fromFragment(text).state, null, text);
 });
 
 test("a state is of its operator, or is not taken", () => {
@@ -91,7 +92,8 @@ test("which control a field wants", () => {
   assert.deepEqual(initialValue(fused, null), { Type: "RELU", Alpha: 1 });
   assert.deepEqual(controlFor({ type: "number", default: 3 }, {}).slider, [-6, 6]);
   assert.equal(controlFor({ type: "integer" }, {}).slider, null);
-  assert.equal(controlFor({ type: "array" }, {}).kind, "json");
+  assert.equal(controlFor({ type: "array", items: { $ref: "#/$defs/Pair" } }, definitions).kind, "json");
+  assert.deepEqual(controlFor({ type: "array", items: { type: "integer" } }, {}), { kind: "numbers", integer: true, optional: false });
 });
 
 test("what is typed", () => {
@@ -101,6 +103,9 @@ test("what is typed", () => {
   assert.equal(readText("", { ...real, optional: true }), null);
   assert.equal(readText("99999999999999999999", { kind: "number", integer: true }), "99999999999999999999");
   assert.deepEqual(readText("[1, 2]", { kind: "json" }), [1, 2]);
+  for (const [text, list] of [["1", [1]], ["1, -2.5", [1, -2.5]], ["[1 2]", [1, 2]], ["[1, ", [1]], ["1, a", [1, "a"]], ["[]", []], ["", []]])
+    assert.deepEqual(readText(text, { kind: "numbers", integer: false }), list);
+  assert.deepEqual(readText("2, 99999999999999999999", { kind: "numbers", integer: true }), [2, "99999999999999999999"]);
   assert.deepEqual(readList("[1, 2 x 3]"), [1, 2, 3]);
   assert.deepEqual(readList("1, a"), [1, "a"]);
   assert.equal(readList(" "), null);

@@ -5,7 +5,8 @@ import { parseValue } from "./types.js";
 /**
  * A control: {kind, optional, ...}, of which kinds are
  * "choice" with `values`; "flag"; "number" with `integer`, `least`, `most` and, if a slider fits, `slider` (its ends);
- * "group" with `members`, a list of [name, control, schema]; "operator" with `choices`, {name: members}; and "json".
+ * "numbers" with `integer`, a list of them; "group" with `members`, a list of [name, control, schema]; "operator" with
+ * `choices`, {name: members}; and "json".
  */
 export function controlFor(schema, definitions) {
   const optional = Boolean(schema.anyOf?.some((each) => each.type === "null"));
@@ -33,6 +34,8 @@ function controlOf(schema, definitions) {
     };
   }
   if (schema.type === "object" && schema.properties) return { kind: "group", members: members(schema, definitions) };
+  const each = schema.type === "array" ? schema.items?.type : null;
+  if (each === "number" || each === "integer") return { kind: "numbers", integer: each === "integer" };
   return { kind: "json" };
 }
 
@@ -78,12 +81,9 @@ export function operatorValue(control, name) {
  */
 export function readText(text, control) {
   const trimmed = text.trim();
-  if (trimmed === "") return control.optional ? null : "";
-  if (control.kind === "number") {
-    const number = Number(trimmed);
-    if (control.integer && /^-?\d+$/.test(trimmed) && !Number.isSafeInteger(number)) return trimmed;
-    return Number.isFinite(number) ? number : trimmed;
-  }
+  if (trimmed === "" && (control.optional || control.kind !== "numbers")) return control.optional ? null : "";
+  if (control.kind === "number") return readNumber(trimmed, control);
+  if (control.kind === "numbers") return parts(trimmed, /[\s,]+/).map((part) => readNumber(part, control));
   try {
     return JSON.parse(trimmed);
   } catch {
@@ -91,12 +91,20 @@ export function readText(text, control) {
   }
 }
 
+function readNumber(text, { integer }) {
+  const number = Number(text);
+  if (integer && /^-?\d+$/.test(text) && !Number.isSafeInteger(number)) return text;
+  return Number.isFinite(number) ? number : text;
+}
+
+/** Of a list, in brackets or not. */
+const parts = (text, separator) => text.replace(/^\[|\]$/g, "").split(separator).filter(Boolean);
+
 /** "2, 3" or "[2, 3]" as a list of numbers; what is none stays text. */
 export function readList(text) {
   const trimmed = text.trim();
   if (trimmed === "") return null;
-  const parts = trimmed.replace(/^\[|\]$/g, "").split(/[\s,x×]+/).filter(Boolean);
-  return parts.map((part) => {
+  return parts(trimmed, /[\s,x×]+/).map((part) => {
     try {
       return Number(parseValue(part, "UINT32"));
     } catch {

@@ -110,7 +110,7 @@ function fragment(view, state) {
 
 /** The view and its state in a fragment; `state` is null where there is none, or none that can be read. */
 export function fromFragment(text) {
-  const graph = /^graph=([0-9a-f]{32})$/.exec(text);
+  const graph = /^graph=([\w.-]{1,128})$/.exec(text);
   if (graph) return { view: "graph", state: { id: graph[1] } };
   const operator = /^operator=(\w{1,80})$/.exec(text);
   if (operator) return { view: "operator", state: { type: operator[1] } };
