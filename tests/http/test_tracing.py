@@ -286,6 +286,10 @@ def test_without_opentelemetry_the_service_does_not_start(monkeypatch: pytest.Mo
     for other in ("localhost:4318", "https://", "grpc://localhost", "http://a b"):
         with pytest.raises(Unusable, match=f"is '{other}', which is no URL"):
             tracing.check(Settings(otlp_endpoint=other))
+    with pytest.raises(Unusable) as told:
+        tracing.check(Settings(otlp_endpoint="htp://me:secret@localhost:4318"))
+    assert "'localhost:4318'" in str(told.value)
+    assert "secret" not in str(told.value)
 
     def without_parent(name: str) -> None:
         raise ModuleNotFoundError(name)

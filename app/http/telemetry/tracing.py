@@ -39,7 +39,7 @@ def check(settings: Settings) -> None:
     """Raises Unusable where traces are wanted and cannot be sent: there is no such URL, or no OpenTelemetry."""
     if settings.otlp_endpoint:
         if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", settings.otlp_endpoint):
-            given = f"otlp_endpoint is {settings.otlp_endpoint!r}"
+            given = f"otlp_endpoint is {settings.otlp_endpoint.rpartition('@')[2]!r}"  # without who sends them
             raise Unusable(f"{given}, which is no URL of a collector, as http://localhost:4318 is.")
         try:
             is_there = importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http") is not None
