@@ -1,8 +1,8 @@
 """Products of matrices on the CPU outside of graphs: no thread is the BLAS' own, and ours share what is worth it."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
@@ -13,14 +13,16 @@ from app.devices.cpu import products
 from app.devices.cpu.activations import ActivationLoop
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.products import ProductKernel
+from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.products import ProductKernel, packed_bytes, product_kernel
 from app.devices.cpu.threads import Threads
 from app.devices.device import Cancelled
 from app.operators import arrays
 from app.operators.arrays import matmul, multiplied, pieces_of, product
 from app.operators.looks import looking, shared
-from tests.operators.arrays import desc_of, run
+from tests.operators.arrays import bytes_of, desc_of, run
 from tests.operators.calls import compiled
+from tests.operators.widths import WIDTHS, narrow
 
 RANDOM = np.random.default_rng(28)
 
@@ -216,6 +218,84 @@ def test_by_whom(device: NumpyDevice, name: str) -> None:
     np.testing.assert_allclose(made, wanted, 1e-4, 1e-4)
     is_short = wanted.size * first.shape[-1] <= products.INLINE and b.nbytes <= products.MOST_READ
     assert kernel.runs_inline is device.prepare(operator).runs_inline is is_short
+
+
+HALVES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] = {
+    "little": ((1, 680), (680, 680), {}, False),
+    "one row": ((1, 700), (700, 701), {}, True),
+    "some rows": ((7, 301), (301, 1999), {"Alpha": 0.5}, True),
+    "larger than caches": ((13, 1030), (1030, 8200), {}, True),
+    "many rows": ((256, 600), (600, 130), {}, True),
+    "more": ((257, 600), (600, 130), {}, False),
+    "of a matrix that is not near": ((64, 512), (512, 4097), {}, True),
+    "more rows of that": ((65, 512), (512, 4097), {}, False),
+    "the first turned": ((300, 20), (300, 1513), {"TransA": "TRANSPOSE"}, True),
+    "turned, by one row": ((1, 700), (701, 700), TURNED, True),
+    "turned, and odd": ((19, 131), (4087, 131), TURNED, True),
+    "turned, and larger": ((3, 1024), (8193, 1024), TURNED, False),
+    "turned matrices": ((3, 5, 20, 70), (3, 5, 330, 70), TURNED, True),
+    "activated": ((20, 512), (512, 515), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, True),
+    "activated by rows": ((20, 512), (512, 515), {"FusedActivation": {"Type": "ACTIVATION_SOFTMAX"}}, False),
+}
+"""The same of FLOAT16."""
+
+
+def by_loops(team: Team, known: dict[str, Any] | None, members: dict[str, Any], *given: Any) -> Any:
+    """The product of two matrices with twice a third one added, as loops make it; nothing is written behind it. None
+    if there are none for it."""
+    a, b, c = given
+    operator = compiled(gemm(a, b, **members) | {"CTensor": desc_of(c), "Beta": 2})
+    kernel = product_kernel(operator, team, Threads(cast(Executor, None), 1), known)
+    if kernel is None:
+        return None
+    assert isinstance(kernel, CallsKernel)
+    made = np.full(c.size + 64, 7, c.dtype)
+    kernel.dispatch([bytes_of(each) for each in given], [made[: c.size].data.cast("B")], lambda: False)
+    assert (made[c.size :] == 7).all()
+    return made[: c.size].reshape(c.shape)
+
+
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("floats", [0, *WIDTHS])
+def test_halves(device: NumpyDevice, name: str, floats: int) -> None:
+    """Summed up in float32 and rounded once, by vectors of this processor's and of other ones; and the same if the
+    matrix is packed before, and for each row as by itself."""
+    of_a, of_b, members, is_looped = HALVES[name]
+    a, b = (RANDOM.standard_normal(sizes, np.float32).astype(np.float16) for sizes in (of_a, of_b))
+    is_turned = members.get("TransA") == "TRANSPOSE"
+    first = (a.swapaxes(-1, -2) if is_turned else a).astype(np.float64)
+    second = (b.swapaxes(-1, -2) if members.get("TransB") == "TRANSPOSE" else b).astype(np.float64)
+    wanted = np.matmul(first, second) * members.get("Alpha", 1)
+    c = RANDOM.standard_normal(wanted.shape, np.float32).astype(np.float16)
+    team = Team(narrow(floats), 2) if floats else device.team
+    assert team
+    made = by_loops(team, None, members, a, b, c)
+    if not is_looped:
+        assert made is None
+        return
+    wanted += 2 * c.astype(np.float64)
+    if "FusedActivation" in members:
+        wanted = np.maximum(wanted, 0)
+    most = (first.shape[-1] + 2) * 2.0**-24 * (np.matmul(abs(first), abs(second)) + 2 * abs(c.astype(np.float64)))
+    assert (abs(made - wanted) <= most + 2.0**-11 * (abs(wanted) + most) + 2.0**-25).all()
+    if b.ndim == 2:
+        one = slice(3, 4) if len(c) > 3 else slice(1)
+        alone = (a[:, one] if is_turned else a[one], b, c[one])
+        for known in ({"BTensor": bytes_of(b)}, {}):
+            np.testing.assert_array_equal(by_loops(team, known, members, a, b, c), made)
+            np.testing.assert_array_equal(by_loops(team, known, members, *alone), made[one])
+
+
+def test_halves_that_are_packed_are_told(device: NumpyDevice) -> None:
+    """They take two bytes each; what would take too many is read as it lies."""
+    assert device.team
+    a, c = np.ones((4, 64), np.float16), np.zeros((4, 256), np.float16)
+    operator = compiled(gemm(a, np.ones((64, 256), np.float16)) | {"CTensor": desc_of(c)})
+    assert packed_bytes(operator, device.team.compiler, ["BTensor"]) == 2 * 64 * 256
+    with mock.patch.object(products, "MOST_PACKED", 2 * 64 * 256 - 1):
+        assert packed_bytes(operator, device.team.compiler, ["BTensor"]) == 0
+        known = {"BTensor": memoryview(b"")}
+        assert isinstance(product_kernel(operator, device.team, Threads(cast(Executor, None), 1), known), CallsKernel)
 
 
 @pytest.mark.parametrize(("rows", "by_loop"), [(51, False), (52, True), (40_000, True)])

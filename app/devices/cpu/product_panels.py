@@ -19,7 +19,7 @@ def packed(matrix: Array, wide: int) -> Array:
     """Panels of so many columns, one after the other, and behind them zeros."""
     depth, columns = matrix.shape
     panels = -(-columns // wide)
-    padded = np.zeros((depth, panels * wide), np.float32)
+    padded = np.zeros((depth, panels * wide), matrix.dtype)
     padded[:, :columns] = matrix
     return np.ascontiguousarray(padded.reshape(depth, panels, wide).swapaxes(0, 1))
 
@@ -27,6 +27,8 @@ def packed(matrix: Array, wide: int) -> Array:
 class Turned(NamedTuple):
     """Of turned matrices, which the input numbered 1 has, into memory of a kernel's own. Steps are in elements."""
 
+    size: int
+    """Bytes of an element."""
     depth: int
     columns: int
     column: int
@@ -50,14 +52,14 @@ class Turned(NamedTuple):
         """So many panels from the first one on, with so many columns each."""
         sizes = [*self.sizes, count]
         steps = [*self.given, self.wide * self.column], [*self.made, self.depth * self.wide]
-        code = Code(team.compiler, tiles.source(4, team.compiler.vector_floats, len(sizes)))
+        code = Code(team.compiler, tiles.source(self.size, team.compiler.vector_floats, len(sizes)))
         cut = sizes.index(max(sizes))
-        work = 8 * math.prod(sizes) // sizes[cut] * along * self.depth
+        work = 2 * self.size * math.prod(sizes) // sizes[cut] * along * self.depth
         for part in portions(range(sizes[cut]), work, team.most):
             numbers: list[int] = []
             for axis, (size, *own) in enumerate(zip(sizes, *steps, strict=True)):
-                numbers += [len(part) if axis == cut else size, *[4 * step for step in own]]
-            numbers += [self.depth, along, 4 * self.column, 4 * self.wide]
-            given, made = (4 * (first * each[-1] + part.start * each[cut]) for each in steps)
+                numbers += [len(part) if axis == cut else size, *[self.size * step for step in own]]
+            numbers += [self.depth, along, self.size * self.column, self.size * self.wide]
+            given, made = (self.size * (first * each[-1] + part.start * each[cut]) for each in steps)
             pointers = [Pointer(0, Of.INPUT, 1, given), Pointer(1, Of.OWN, 0, made)]
             yield Call(code, array("q", [0, 0, *numbers]), pointers, work * len(part))

@@ -1,9 +1,10 @@
-"""GEMM of float32 on the CPU: by loops that LLVM compiled, which threads share at once, or by NumPy's BLAS.
+"""GEMM on the CPU: by loops that LLVM compiled, which threads share at once, or by NumPy's BLAS.
 
 In a graph a matrix that is known before is packed once, in panels as wide as the loops' tiles: so what a loop reads
 lies one after the other. A BLAS would do that at every dispatch, which for a few rows takes longer than the products.
 Others are read as they lie, or packed first where they are turned, if the cache holds them or few rows read them once.
-What is larger is the BLAS', and so is what is small.
+What is larger is the BLAS', and so is what is small. Of FLOAT16 a BLAS has no products: loops widen it in registers,
+so they are sooner done with larger matrices and with less; what is left is widened as a whole (`coordinates.py`).
 """
 
 import math
@@ -48,6 +49,13 @@ MOST_READ, MOST_NEAR, MOST_OWN = 1 << 20, 4 << 20, 16 << 20
 """Bytes of a matrix that is read again and again while rows go through the cache; where the cache holds these; and
 where they are so few that they read it once, or it is packed."""
 
+FEW_ROWS, MANY_ROWS = 1 << 6, 1 << 8
+"""Rows of FLOAT16 that loops are done with before all of the matrix that they meet is widened, however large that is;
+and rows of which more are done sooner by a BLAS, since loops widen them again for each panel."""
+
+WIDENED = 8
+"""What an element that has to be widened for a BLAS comes to, in products."""
+
 MOST_MATRICES = 1 << 6
 """Calls for matrices that are no even steps apart."""
 
@@ -61,6 +69,9 @@ LEAST_ACTIVATED = 1 << 8
 AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
 
+TERMS_AHEAD = 16
+"""Terms of a matrix that no cache holds, and that is read as it lies: each is far from the one before."""
+
 INLINE = 1 << 24
 """Work, in products, that is done in a millisecond."""
 
@@ -71,17 +82,36 @@ COPIED = 64
 def product_kernel(
     compiled: Dispatchable, team: Team | None, threads: Threads, known: Mapping[str, Buffer] | None
 ) -> "ProductKernel | CallsKernel | None":
-    """For the operator, if it is a product of float32 without repeated elements. `known` are inputs that are the same
-    for all dispatches; it is None outside of graphs."""
+    """For the operator, if it is a product without repeated elements, and of FLOAT16 if loops are better. `known` are
+    inputs that are the same for all dispatches; it is None outside of graphs."""
     operator = _product_of(compiled)
     if operator is None:
         return None
     loops = None
-    if team and (known is not None or _products(compiled, operator) >= LEAST_ALONE):
+    if team and (known is not None or _work_of_blas(compiled, operator) >= LEAST_ALONE):
         loops = _Loops.of(compiled, operator, team, threads, (known or {}).get("BTensor"))
-        if loops and known is None:
-            return CallsKernel(compiled, loops.calls(), team, inline=INLINE)
+        if loops and (known is None or _is_half(operator)):
+            kept = [loops.panels] if loops.panels is not None else []
+            return CallsKernel(compiled, loops.calls(), team, kept, inline=INLINE)
+    if _is_half(operator):
+        return None
     return ProductKernel(compiled, operator, loops, _activation(compiled, operator, team), threads)
+
+
+def _is_half(operator: Gemm) -> bool:
+    """A BLAS has no product of FLOAT16: each dispatch would widen all of both matrices for it."""
+    return operator.ATensor.DataType is DataType.FLOAT16
+
+
+def _bytes(operator: Gemm) -> int:
+    """Of an element."""
+    return operator.ATensor.DataType.bits // 8
+
+
+def _work_of_blas(compiled: Dispatchable, operator: Gemm) -> int:
+    """In products."""
+    widened = WIDENED * operator.BTensor.elements if _is_half(operator) else 0
+    return _products(compiled, operator) + widened
 
 
 def _products(compiled: Dispatchable, operator: Gemm) -> int:
@@ -92,15 +122,15 @@ def packed_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[s
     """Of the matrix that `product_kernel` packs in a graph, whose inputs of the names `known` are the same for all
     dispatches; 0 if it packs none."""
     operator = _product_of(compiled)
-    if operator is None or not _is_packed(compiled, known):
+    if operator is None or not _is_packed(operator, compiled, compiler, known):
         return 0
     return _panel_bytes(operator, compiled, compiler) if _is_for_loops(operator, compiled, compiler, True) else 0
 
 
 def _product_of(compiled: Dispatchable) -> Gemm | None:
-    """The operator, if it is a product of float32 without repeated elements."""
+    """The operator, if it is a product without repeated elements."""
     operator = compiled.operator if isinstance(compiled, CompiledOperator) else None
-    if not isinstance(operator, Gemm) or operator.ATensor.DataType is not DataType.FLOAT32:
+    if not isinstance(operator, Gemm):
         return None
     output = compiled.outputs["OutputTensor"]
     operands = [compiled.inputs["ATensor"], compiled.inputs["BTensor"], output]
@@ -110,30 +140,42 @@ def _product_of(compiled: Dispatchable) -> Gemm | None:
     return operator if output.is_packed and not repeats else None
 
 
-def _is_packed(compiled: Dispatchable, known: Collection[str]) -> bool:
-    """Whether its second operand is one matrix that is known before."""
-    return "BTensor" in known and math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) == 1
+def _is_packed(operator: Gemm, compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> bool:
+    """Whether its second operand is one matrix that is known before, and packed is not too large."""
+    if "BTensor" not in known or math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) != 1:
+        return False
+    most = min(max(2 * _bytes(operator) * operator.BTensor.elements, MOST_FILLED), MOST_PACKED)
+    return _panel_bytes(operator, compiled, compiler) <= most
 
 
-def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_known: bool) -> bool:
-    """Whether loops are better than a BLAS, its second matrix being known or not."""
+def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_packed: bool) -> bool:
+    """Whether loops are better than a BLAS, its second matrix being packed before or not."""
     c, fused = operator.CTensor, operator.FusedActivation
     depth, columns = _matrix(operator.BTensor, operator.TransB)[0]
     if fused and _lowered(fused, compiled) is None:
         return False
     if c and columns > 1 and c.strides[-1] not in (0, 1):
         return False
-    if is_known:
-        return _panel_bytes(operator, compiled, compiler) <= min(max(8 * depth * columns, MOST_FILLED), MOST_PACKED)
-    is_turned, rows = _is_turned(operator, compiled), compiled.outputs["OutputTensor"].Sizes[-2]
-    if is_turned and (rows == 1 or _matrix(operator.BTensor, operator.TransB)[1][0] != 1):
+    rows = compiled.outputs["OutputTensor"].Sizes[-2]
+    if _is_half(operator) and rows > MANY_ROWS:
         return False
-    most = MOST_READ
-    if 4 * rows * depth <= MOST_READ:
+    if is_packed:
+        return True
+    is_turned = _is_turned(operator, compiled)
+    if is_turned and _matrix(operator.BTensor, operator.TransB)[1][0] != 1:
+        return False
+    is_held = not is_turned or _own_bytes(operator, compiled, compiler) <= MOST_OWN
+    if not is_held or _products(compiled, operator) > MOST_LOOPED:
+        return False
+    if _is_half(operator) and rows <= FEW_ROWS:
+        return True
+    if is_turned and rows == 1:
+        return False
+    most, size = MOST_READ, _bytes(operator)
+    if size * rows * depth <= MOST_READ:
         (tile, _), *_ = _tiles(rows, columns, compiler.vector_floats)
         most = MOST_OWN if is_turned or tile.rows == rows else MOST_NEAR
-    is_held = not is_turned or _own_bytes(operator, compiled, compiler) <= MOST_OWN
-    return is_held and 4 * depth * columns <= most and _products(compiled, operator) <= MOST_LOOPED
+    return size * depth * columns <= most
 
 
 def _lowered(fused: Fused, compiled: Dispatchable) -> LoweredActivation | None:
@@ -167,7 +209,7 @@ def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> 
     """Of its packed matrix. Panels of few columns are filled up to a vector, which is up to 16 times as many."""
     rows, columns = compiled.outputs["OutputTensor"].Sizes[-2:]
     wide = next(_tiles(rows, columns, compiler.vector_floats))[0].columns
-    return 4 * _matrix(operator.BTensor, operator.TransB)[0][0] * -(-columns // wide) * wide
+    return _bytes(operator) * _matrix(operator.BTensor, operator.TransB)[0][0] * -(-columns // wide) * wide
 
 
 class ProductKernel:
@@ -270,6 +312,8 @@ def _matrix(desc: TensorDesc, transform: MatrixTransform) -> tuple[list[int], li
 class _Loops:
     """The calls that do a product. Safe to use from several threads."""
 
+    size: int
+    """Bytes of an element."""
     codes: dict[ProductTile, Code]
     frame: dict[str, int]
     """What is the same for all calls."""
@@ -301,11 +345,12 @@ class _Loops:
         _, (b_term, b_column) = _matrix(b, operator.TransB)
         columns = output.Sizes[-1]
         batch = output.Sizes[:-2]
-        is_known = known is not None and _is_packed(compiled, ("BTensor",))
+        is_known = known is not None and _is_packed(operator, compiled, compiler, ("BTensor",))
         if not _is_for_loops(operator, compiled, compiler, is_known):
             return None
         is_turned = not is_known and _is_turned(operator, compiled)
         descs = [a, b, c or output, output]
+        size = _bytes(operator)
         sizes, strides = collapse(batch, [each.strides[:-2] for each in descs])
         *outer, groups = sizes
         if math.prod(outer) > MOST_MATRICES:
@@ -319,7 +364,8 @@ class _Loops:
             is_packed=is_known or is_turned,
             addend=addend,
             is_scaled=operator.Alpha != 1 or (c is not None and operator.Beta != 1),
-            ahead=AHEAD if is_known else 0,
+            ahead=AHEAD if is_known else 0 if is_turned or size * b.elements <= MOST_OWN else TERMS_AHEAD,
+            stored="half" if _is_half(operator) else "float",
         )
         tiles = [(replace(form, rows=tile.rows), own) for tile, own in tiles]
         wide = form.columns
@@ -329,9 +375,9 @@ class _Loops:
             panels = packed(view if operator.TransB is MatrixTransform.NONE else view.T, wide)
         first: list[Call] = []
         if is_turned:
-            each = _panel_bytes(operator, compiled, compiler) // 4
+            each = _panel_bytes(operator, compiled, compiler) // size
             of_packed = [each * step for step in packed_strides(sizes)]
-            first = [*Turned(depth, columns, b_column, wide, sizes, strides[1], of_packed).calls(team)]
+            first = [*Turned(size, depth, columns, b_column, wide, sizes, strides[1], of_packed).calls(team)]
             strides[1] = of_packed
         fused = operator.FusedActivation
         activation = _lowered(fused, compiled) if fused else None
@@ -351,13 +397,13 @@ class _Loops:
         for name, steps in zip(("a_group", "b_group", "c_group", "r_group"), strides, strict=True):
             frame[name] = steps[-1]
         matrices = [
-            tuple(4 * sum(map(int.__mul__, at, steps)) for steps in strides) for at in product(*map(range, outer))
+            tuple(size * sum(map(int.__mul__, at, steps)) for steps in strides) for at in product(*map(range, outer))
         ]
         codes = {tile: Code(compiler, _source(tile, activation)) for tile, _ in tiles}
         attributes = activation.attributes if activation else ()
         own = _own_bytes(operator, compiled, compiler) if is_turned else 0
         work = rows * depth * columns
-        return cls(codes, frame, panels, first, own, tiles, matrices, groups, work, threads, attributes)
+        return cls(size, codes, frame, panels, first, own, tiles, matrices, groups, work, threads, attributes)
 
     @property
     def are_compiled(self) -> bool:
@@ -381,7 +427,7 @@ class _Loops:
     def _blocks(self, tile: ProductTile, rows: range) -> Iterator[range]:
         """Whole tiles, of which the cache has the rows for all panels."""
         tiles = range(len(rows) // tile.rows)
-        for part in parts(tiles, max(1, 4 * len(rows) * self.frame["depth"] // MOST_READ)):
+        for part in parts(tiles, max(1, self.size * len(rows) * self.frame["depth"] // MOST_READ)):
             yield range(rows.start + part.start * tile.rows, rows.start + part.stop * tile.rows)
 
     @property

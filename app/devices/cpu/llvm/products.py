@@ -4,11 +4,13 @@ A panel is as many columns as a tile has. Each term of a sum is a multiplication
 to the last.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.lowering import Element
-from app.devices.cpu.llvm.text import Text
+from app.devices.cpu.llvm.text import WIDEST, Text
+from app.devices.cpu.llvm.types import bytes_of
 
 FIELDS = (
     *("a", "b", "c", "results"),
@@ -29,7 +31,8 @@ Addend: TypeAlias = Literal["none", "rows", "columns"]
 class ProductTile:
     """Results in registers: so many rows, each with so many vectors of so many float32.
 
-    If b `is_packed`, its panels are filled up with anything; those `ahead` are asked for meanwhile, in elements.
+    If b `is_packed`, its panels are filled up with anything. What is `ahead` is asked for meanwhile: so many elements
+    of a packed b, terms of another.
     """
 
     rows: int
@@ -40,6 +43,8 @@ class ProductTile:
     is_scaled: bool = False
     """Whether products are multiplied by alpha, and the addend by beta."""
     ahead: int = 0
+    stored: Literal["float", "half"] = "float"
+    """What elements are in memory. All are computed as float."""
 
     @property
     def columns(self) -> int:
@@ -60,26 +65,44 @@ def source(tile: ProductTile, activation: Element | None) -> str:
         text.loop(frame["first_panel"], frame["end_panel"], "1", note="") as panel,
         text.loop(frame["first_row"], frame["end_row"], str(tile.rows), note="") as row,
     ):
-        made, places = _tile(text, tile, frame, group.index, panel.index, row.index)
-        if activation:
-            made = text.activated(activation, attributes, frame["activated"], made)
-        for value, (target, mask) in zip(made, places, strict=True):
-            text.store(value, target, mask)
+        for is_whole in _ways(text, tile, frame["columns"], panel.index):
+            made, places = _tile(text, tile, frame, (group.index, panel.index, row.index), is_whole=is_whole)
+            if activation:
+                made = text.activated(activation, attributes, frame["activated"], made)
+            for value, (target, mask) in zip(made, places, strict=True):
+                text.store_as(tile.stored, value, target, mask)
     return text.module(*[activation] if activation else [])
 
 
+def _ways(text: Text, tile: ProductTile, columns: str, panel: str) -> Iterator[bool]:
+    """Whether a panel is known to be whole, for all ways in which a tile is written: two where processors load some
+    elements of 16 bits one by one, and otherwise one, for all panels."""
+    if tile.is_packed or tile.stored == "float" or tile.width == WIDEST:
+        yield False
+        return
+    end = text.mul(text.add(panel, "1"), str(tile.columns))
+    for is_whole, compared in ((True, "ule"), (False, "ugt")):
+        with text.when(text.let(f"icmp {compared} i64 {end}, {columns}")):
+            yield is_whole
+
+
 def _tile(
-    text: Text, tile: ProductTile, frame: dict[str, str], group: str, panel: str, first_row: str
+    text: Text, tile: ProductTile, frame: dict[str, str], where: tuple[str, str, str], *, is_whole: bool
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """The vectors of one tile of results, all of its terms, and where each belongs, with those of its elements that
-    there are."""
+    there are. It is `where` group, panel and first row say; a panel that `is_whole` has all columns."""
+    group, panel, first_row = where
     width, vector = tile.width, text.vector
     rows, columns = range(tile.rows), range(tile.vectors)
 
+    def at(pointer: str, number: str, step: str) -> str:
+        """So many steps behind an element."""
+        return text.at(pointer, text.mul(number, step), tile.stored)
+
     def start(matrix: str) -> str:
         """Where the tile's first row is in a matrix that has the results' rows."""
-        of_group = _at(text, frame[matrix], group, frame[f"{matrix[0]}_group"])
-        return _at(text, of_group, first_row, frame[f"{matrix[0]}_row"])
+        of_group = at(frame[matrix], group, frame[f"{matrix[0]}_group"])
+        return at(of_group, first_row, frame[f"{matrix[0]}_row"])
 
     column = text.mul(panel, str(tile.columns))
     left = text.spread(text.sub(frame["columns"], column), "i64")
@@ -88,50 +111,46 @@ def _tile(
         lanes = ", ".join(f"i64 {number * width + lane}" for lane in range(width))
         masks.append(text.let(f"icmp ugt <{width} x i64> {left}, <{lanes}>"))
     a = start("a")
-    of_rows = [_at(text, a, str(row), frame["a_row"]) for row in rows]
-    b = _at(text, _at(text, frame["b"], group, frame["b_group"]), panel, frame["b_panel"])
+    of_rows = [at(a, str(row), frame["a_row"]) for row in rows]
+    b = at(at(frame["b"], group, frame["b_group"]), panel, frame["b_panel"])
     zeros = [(vector, "zeroinitializer") for _ in rows for _ in columns]
     with text.loop("0", frame["depth"], "1", zeros, note="") as term:
-        here = _at(text, b, term.index, frame["b_term"])
-        for line in range(0, tile.ahead and tile.columns, 16):  # of 64 bytes
-            arguments = f"ptr {text.at(here, str(tile.ahead + line))}, i32 0, i32 3, i32 1"
+        here = at(b, term.index, frame["b_term"])
+        far, more = here, tile.ahead
+        if tile.ahead and not tile.is_packed:
+            far, more = at(b, text.add(term.index, str(tile.ahead)), frame["b_term"]), 0
+        for line in range(0, tile.ahead and tile.columns, 64 // bytes_of(tile.stored)):  # of 64 bytes
+            arguments = f"ptr {text.at(far, str(more + line), tile.stored)}, i32 0, i32 3, i32 1"
             text.declare("void", "llvm.prefetch.p0", arguments)
             text.do(f"call void @llvm.prefetch.p0({arguments})")
         loaded = []
         for number in columns:
-            there = text.at(here, str(number * width))
-            loaded.append(
-                text.let(f"load {vector}, ptr {there}, align 4") if tile.is_packed else text.load(there, masks[number])
-            )
+            there = text.at(here, str(number * width), tile.stored)
+            loaded.append(text.load_as(tile.stored, there, None if tile.is_packed or is_whole else masks[number]))
         for row in rows:
-            weight = text.let(f"load float, ptr {_at(text, of_rows[row], term.index, frame['a_term'])}, align 4")
-            spread = text.spread(weight)
+            spread = text.spread_as(tile.stored, at(of_rows[row], term.index, frame["a_term"]))
             for number in columns:
                 term.next.append(text.fused(spread, loaded[number], term.values[row * tile.vectors + number]))
     results, addends = start("results"), start("c")
     alpha, beta = text.spread(frame["alpha"]), text.spread(frame["beta"])
     vectors, places = [], []
     for row in rows:
-        target = text.at(_at(text, results, str(row), frame["r_row"]), column)
-        addend = _at(text, addends, str(row), frame["c_row"])
+        target = text.at(at(results, str(row), frame["r_row"]), column, tile.stored)
+        addend = at(addends, str(row), frame["c_row"])
         if tile.addend == "columns":
-            one = text.spread(text.let(f"load float, ptr {addend}, align 4"))
+            one = text.spread_as(tile.stored, addend)
         for number in columns:
             made = term.results[row * tile.vectors + number]
             if tile.is_scaled:
                 made = text.let(f"fmul {vector} {made}, {alpha}")
             if tile.addend != "none":
-                more = one if tile.addend == "columns" else ""
+                added = one if tile.addend == "columns" else ""
                 if tile.addend == "rows":
-                    more = text.load(text.at(text.at(addend, column), str(number * width)), masks[number])
+                    there = text.at(text.at(addend, column, tile.stored), str(number * width), tile.stored)
+                    added = text.load_as(tile.stored, there, None if is_whole else masks[number])
                 if tile.is_scaled:
-                    more = text.let(f"fmul {vector} {more}, {beta}")
-                made = text.let(f"fadd {vector} {made}, {more}")
+                    added = text.let(f"fmul {vector} {added}, {beta}")
+                made = text.let(f"fadd {vector} {made}, {added}")
             vectors.append(made)
-            places.append((text.at(target, str(number * width)), masks[number]))
+            places.append((text.at(target, str(number * width), tile.stored), masks[number]))
     return vectors, places
-
-
-def _at(text: Text, pointer: str, number: str, step: str) -> str:
-    """So many steps behind a float."""
-    return text.at(pointer, text.mul(number, step))

@@ -153,6 +153,27 @@ class Text:
         self._declarations.add(f"declare {v} @llvm.masked.load.{own}.p0(ptr, i32, <{self.width} x i1>, {v})")
         return self.let(f"call {v} @llvm.masked.load.{own}.p0({arguments})")
 
+    def load_as(self, stored: str, pointer: str, mask: str | None) -> str:
+        """A vector of float from memory that has elements of another type; all of it, or as `load` does."""
+        v = f"<{self.width} x {stored}>"
+        if mask is None:
+            made = self.let(f"load {v}, ptr {pointer}, align {bytes_of(stored)}")
+        else:
+            made = self.load(pointer, mask, type_=stored)
+        return made if stored == "float" else self.let(f"fpext {v} {made} to {self.vector}")
+
+    def spread_as(self, stored: str, pointer: str) -> str:
+        """A vector with one element from memory in all places."""
+        one = self.let(f"load {stored}, ptr {pointer}, align {bytes_of(stored)}")
+        made = self.spread(one, stored)
+        return made if stored == "float" else self.let(f"fpext <{self.width} x {stored}> {made} to {self.vector}")
+
+    def store_as(self, stored: str, value: str, pointer: str, mask: str) -> None:
+        """Those of a vector of float that are in the mask, rounded to what memory has."""
+        if stored != "float":
+            value = self.let(f"fptrunc {self.vector} {value} to <{self.width} x {stored}>")
+        self.store(value, pointer, mask, stored)
+
     def store(self, value: str, pointer: str, mask: str, type_: str = "float") -> None:
         """Those elements of a vector that are in the mask. Where processors store some as slowly as one by one, a whole
         vector, which most are, is stored as such."""
