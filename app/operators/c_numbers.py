@@ -1,6 +1,19 @@
-"""FLOAT32 and FLOAT16 in kernels that are written in CUDA C++, without CUDA's headers."""
+"""Numbers in kernels that are written in CUDA C++, without CUDA's headers."""
 
-C_TYPES = {"float32": "float", "float16": "half"}
+INTEGERS = {
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned",
+    "uint64": "unsigned long long",
+}
+"""C++'s types by NumPy's names."""
+
+C_TYPES = {"float32": "float", "float16": "half", **INTEGERS}
+"""The same, with FLOAT16 as NUMBERS has it."""
 
 NUMBERS = r"""
 struct half { unsigned short bits; };

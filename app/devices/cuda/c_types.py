@@ -5,20 +5,14 @@ import math
 import numpy as np
 
 from app.formula.values import FLOAT32
+from app.operators.c_numbers import INTEGERS
 
 C_TYPES = {
     "bool": "bool",
     "float16": "half_bits",
     "float32": "float",
     "float64": "double",
-    "int8": "signed char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "long long",
-    "uint8": "unsigned char",
-    "uint16": "unsigned short",
-    "uint32": "unsigned",
-    "uint64": "unsigned long long",
+    **INTEGERS,
 }
 """By NumPy name. float16 is only ever stored: elements are converted on loading and on storing."""
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from app.operators.c_numbers import C_TYPES
+
 MOST_FIRST = 2048
 """Elements of a sequence that are found at most: a block sorts them in shared memory."""
 
@@ -177,7 +179,7 @@ def source(dtype: "np.dtype[Any]", *, found: bool) -> str:
     bits = 8 * dtype.itemsize
     infinity = int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}")) if dtype.kind == "f" else 0
     return _KERNEL % {
-        "number": {8: "unsigned char", 16: "unsigned short", 32: "unsigned", 64: "unsigned long long"}[bits],
+        "number": C_TYPES[f"uint{bits}"],
         "sign": bits - 1,
         "order": _ORDERS[dtype.kind].format(infinity=infinity),
         "key_bytes": _key_bytes(dtype),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from app.operators.c_numbers import C_TYPES
 from app.operators.grids import blocks_of
 from app.operators.indexing.scans_on_gpu import joining
 
@@ -123,7 +124,7 @@ def source(dtype: np.dtype[Any], columns: int) -> str:
     bits = 8 * dtype.itemsize
     mask = (1 << bits - 1) - 1 if dtype.kind == "f" else (1 << bits) - 1
     return joining("unsigned", "+", 0) + _KERNELS % {
-        "bits": {1: "unsigned char", 2: "unsigned short", 4: "unsigned"}[dtype.itemsize],
+        "bits": C_TYPES[f"uint{bits}"],
         "mask": f"{mask:#x}",
         "columns": columns,
         "threads": _THREADS,

@@ -7,7 +7,8 @@ import math
 from functools import cache
 from typing import Any
 
-from app.operators.grids import blocks_of
+from app.operators.c_numbers import C_TYPES, NUMBERS
+from app.operators.grids import blocks_of, packed_in
 from app.operators.indexing.rows import back, rows_of
 
 THREADS = 256
@@ -21,20 +22,6 @@ LEAST_PART, PARTS = 1 << 12, 1 << 10
 
 _EACH = 4
 """Elements of a thread at a time."""
-
-TYPES = {
-    "float32": "float",
-    "float16": "unsigned short",
-    "int8": "signed char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "long long",
-    "uint8": "unsigned char",
-    "uint16": "unsigned short",
-    "uint32": "unsigned",
-    "uint64": "unsigned long long",
-}
-"""C++'s; of halves it is their bits."""
 
 _NUMBERS = r"""
 typedef %(sum)s sum;
@@ -70,21 +57,6 @@ __device__ __forceinline__ double whole(sum x)
 }
 """
 
-_HALVES = r"""
-__device__ __forceinline__ double of_half(unsigned short x)
-{
-    float made;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(made) : "h"(x));
-    return made;
-}
-__device__ __forceinline__ unsigned short half_of(double x)
-{
-    unsigned short made;
-    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(made) : "d"(x));
-    return made;
-}
-"""
-
 _BEFORE = r"""
 /* What threads of the block before this one have, joined, behind `before`, which becomes that of them all. */
 template <int THREADS> __device__ __forceinline__ sum all_before(sum own, sum& before)
@@ -115,7 +87,12 @@ _SCANS = r"""
 typedef %(element)s element;
 const int threads = %(threads)d, each = %(each)d;
 __device__ __forceinline__ sum loaded(element x) { return %(load)s; }
-__device__ __forceinline__ element stored(sum x) { return %(store)s; }
+__device__ __forceinline__ element stored(sum x)
+{
+    element y;
+    %(store)s;
+    return y;
+}
 struct alignas(sizeof(element) < 4 ? each * sizeof(element) : 16) several { element at[each]; };
 __device__ __forceinline__ void put(element* to, const several& x)
 {
@@ -230,7 +207,7 @@ def scan(cupy: Any, x: Any, axis: int, into: Any, *, products: bool, reversed_: 
     """What comes along an axis before each element of `x`, and itself unless it is `exclusive`, added or multiplied up:
     floats in float64, integers as they wrap around. Made in `into` if that is packed."""
     x = cupy.ascontiguousarray(x)
-    made = into if into is not None and into.flags.c_contiguous else cupy.empty(x.shape, x.dtype)
+    made = packed_in(cupy, into, x.shape, x.dtype)
     length, step = x.shape[axis], math.prod(x.shape[axis + 1 :])
     sequences = x.size // length
     ways = cupy.int32(reversed_), cupy.int32(exclusive)
@@ -273,17 +250,11 @@ def _kernels(cupy: Any, name: str, *, products: bool) -> tuple[Any, Any, Any]:
 def source(name: str, *, products: bool) -> str:
     """The kernels, for elements of NumPy's type `name`."""
     if not name.startswith("float"):
-        sums, load, store = (
-            joining("unsigned long long", "*" if products else "+", int(products)),
-            "(sum)x",
-            "(element)x",
-        )
+        operator, nothing = ("*", 1) if products else ("+", 0)
+        sums, load, store = joining("unsigned long long", operator, nothing), "(sum)x", "y = (element)x"
+    elif products:
+        sums, load, store = _PRODUCTS + _BEFORE, "of(number(x))", "put(&y, whole(x))"
     else:
-        load, store = ("of_half({})", "half_of({})") if name == "float16" else ("(double){}", "(float){}")
-        if products:
-            sums, load, store = _PRODUCTS + _BEFORE, f"of({load.format('x')})", store.format("whole(x)")
-        else:
-            sums, load, store = joining("double", "+", 0), load.format("x"), store.format("x")
-        sums += _HALVES
-    numbers = {"element": TYPES[name], "load": load, "store": store, "threads": THREADS, "each": _EACH}
-    return sums + _SCANS % numbers
+        sums, load, store = joining("double", "+", 0), "number(x)", "put(&y, x)"
+    numbers = {"element": C_TYPES[name], "load": load, "store": store, "threads": THREADS, "each": _EACH}
+    return sums + (NUMBERS + _SCANS) % numbers

@@ -4,8 +4,8 @@ that ask for it at once the largest, and then those write whose number it is."""
 from functools import cache
 from typing import Any
 
+from app.operators.c_numbers import C_TYPES
 from app.operators.grids import blocks_of
-from app.operators.indexing.scans_on_gpu import TYPES
 
 THREADS = 256
 
@@ -50,4 +50,4 @@ def _kernels(cupy: Any, bytes_: int) -> tuple[Any, Any]:
 
 
 def source_of(bytes_: int) -> str:
-    return _KERNELS % {"element": TYPES[f"uint{8 * bytes_}"], "threads": THREADS}
+    return _KERNELS % {"element": C_TYPES[f"uint{8 * bytes_}"], "threads": THREADS}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.operators.c_numbers import C_TYPES, NUMBERS
-from app.operators.grids import blocks_of
+from app.operators.grids import blocks_of, packed_in
 
 _THREADS = 256
 
@@ -114,7 +114,7 @@ def gradient(cupy: Any, x: Any, dy: Any, axes: Sequence[Axis], into: Any) -> Any
     if math.prod(each.most for each in axes) * (x.size + dy.size) > MOST_LOOKS:
         return None
     x, dy = cupy.ascontiguousarray(x), cupy.ascontiguousarray(dy)
-    made = into if into is not None and into.flags.c_contiguous else cupy.empty(x.shape, x.dtype)
+    made = packed_in(cupy, into, x.shape, x.dtype)
     places = cupy.empty(dy.shape, "uint32")
     flat = [Axis(1, 1, 1, 0, 1, 1)] * (3 - len(axes))
     shape = [np.array([each], _AXIS)[0] for each in (*flat, *axes)]

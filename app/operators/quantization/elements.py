@@ -19,6 +19,7 @@ from app.memory.arrays import numpy_type
 from app.operators.accuracy import NEAREST, ONCE
 from app.operators.arrays import stored
 from app.operators.element_wise.quantization import TIES
+from app.operators.grids import packed_in
 from app.operators.operator import Count, InputTensorDesc, InputTensorDescs, Operator, OutputTensorDesc
 from app.operators.quantization import elements_on_gpu, integers
 
@@ -80,10 +81,7 @@ class DynamicQuantizeLinear(Operator):
                 "OutputScaleTensor": (ones, xp.float32),
                 "OutputZeroPointTensor": (ones, quantized),
             }
-            on_gpu = {
-                name: into[name] if into and into[name].flags.c_contiguous else xp.empty(*form)
-                for name, form in forms.items()
-            }
+            on_gpu = {name: packed_in(xp, into[name] if into else None, *form) for name, form in forms.items()}
             elements_on_gpu.quantize(xp, xp.ascontiguousarray(x), *on_gpu.values())
             return on_gpu
         least, most = (function(x).astype("float64").reshape(ones) for function in (xp.min, xp.max))

@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from app.contract.constants import DataType
+from app.operators.c_numbers import C_TYPES, NUMBERS
 
 THREADS = 256
 """Of a block."""
@@ -15,7 +16,6 @@ _KERNELS = r"""
 typedef %(element)s element;
 typedef %(quantized)s quantized;
 const int threads = %(threads)d, lowest = %(lowest)d, highest = %(highest)d;
-__device__ __forceinline__ float loaded(element x) { %(load)s }
 /* NaN is the least and the most of all numbers. */
 struct range { float least, most; };
 __device__ __forceinline__ range joined(range a, range b)
@@ -42,7 +42,7 @@ find(const element* __restrict__ x, range* __restrict__ found, unsigned long lon
     #pragma unroll 8
     for (unsigned long long n = (unsigned long long)blockIdx.x * threads + threadIdx.x; n < elements;
          n += gridDim.x * threads) {
-        const float one = loaded(x[n]);
+        const float one = number(x[n]);
         own = joined(own, {one, one});
     }
     own = of_block(own);
@@ -67,7 +67,7 @@ quantize(const element* __restrict__ x, const range* __restrict__ found, unsigne
     #pragma unroll 8
     for (unsigned long long n = (unsigned long long)blockIdx.x * threads + threadIdx.x; n < elements;
          n += gridDim.x * threads) {
-        const double made = rint((double)loaded(x[n]) / (double)scale) + zero;
+        const double made = rint((double)number(x[n]) / (double)scale) + zero;
         y[n] = made != made ? 0 : (quantized)(int)fmin(fmax(made, (double)lowest), (double)highest);
     }
 }
@@ -91,12 +91,10 @@ def _kernels(cupy: Any, given: DataType, made: DataType) -> tuple[Any, Any]:
 
 def source(given: DataType, made: DataType) -> str:
     """The kernels, from elements of a float type to 8-bit integers."""
-    is_half, is_signed = given is DataType.FLOAT16, made is DataType.INT8
-    of_half = 'float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y;'
-    return _KERNELS % {
-        "element": "unsigned short" if is_half else "float",
-        "load": of_half if is_half else "return x;",
-        "quantized": "signed char" if is_signed else "unsigned char",
+    is_signed = made is DataType.INT8
+    return (NUMBERS + _KERNELS) % {
+        "element": C_TYPES[given.value.lower()],
+        "quantized": C_TYPES[made.value.lower()],
         "lowest": -128 if is_signed else 0,
         "highest": 127 if is_signed else 255,
         "threads": THREADS,

@@ -15,6 +15,7 @@ from app.formula.values import FLOAT32
 from app.memory.arrays import numpy_type
 from app.operators.arrays import SCRATCH, Activation, computed, product, spans
 from app.operators.fusion import Fused, activation_violations
+from app.operators.grids import packed_in
 from app.operators.looks import look
 from app.operators.operator import Operator, Role
 from app.operators.recurrent import lasting
@@ -140,7 +141,7 @@ class Recurrent(Operator):
         ]
         dtype = numpy_type(self.InputTensor.DataType)
         made = {
-            name: into[name] if into and into[name].flags.c_contiguous else xp.empty(self.implied_sizes(name), dtype)
+            name: packed_in(xp, into[name] if into else None, self.implied_sizes(name), dtype)
             for name in self.output_names()
         }
         sequence = made.get("OutputSequenceTensor")
