@@ -263,8 +263,8 @@ class Nest:
         self.loop(size, one, note=PARALLEL)
 
     def move_all(self, source: Place, target: Place, count: int, how: str = "align 1") -> None:
-        """The same of so many, which are as much as whole lines of the cache: a call of C takes as long as to compute a
-        few."""
+        """The same of so many, which are as much as whole lines of the cache and belong one after the other too: a call
+        of C takes as long as to compute a few."""
         for offset in range(0, count * bytes_of(source.type), LINE):
             given, taken = (self.emit(f"getelementptr i8, ptr {each.base}, i64 {offset}") for each in (source, target))
             value = self.emit(f"load <{LINE // 4} x i32>, ptr {given}, align 1")
