@@ -237,7 +237,11 @@ def test_weights_of_float16_are_read_as_they_lie(kind: str, depth: int) -> None:
     sizes |= {"RecurrenceTensor": (1, 1, gates * hidden, hidden)}
     inputs: dict[str, Array | None] = {name: rng.normal(size=each).astype(np.float16) for name, each in sizes.items()}
     functions = ["sigmoid", "tanh", "tanh"][: {"RNN": 1, "LSTM": 3, "GRU": 2}[kind]]
-    document = {"Type": kind, "Direction": "FORWARD", "ActivationDescs": [FUNCTIONS[name][0] for name in functions]}
+    document: dict[str, Any] = {
+        "Type": kind,
+        "Direction": "FORWARD",
+        "ActivationDescs": [FUNCTIONS[name][0] for name in functions],
+    }
     if kind == "LSTM":
         document |= {"UseClipThreshold": False, "ClipThreshold": 0, "CoupleInputForget": False}
     elif kind == "GRU":

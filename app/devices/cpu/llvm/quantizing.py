@@ -41,11 +41,11 @@ def bounds(width: int, stored: Stored) -> str:
     integers = f"<{width} x i32>"
     unsigned = text.spread(str((1 << 31) - 1), "i32")
     start = text.spread_as(stored, frame["elements"])
-    made = [start, start, "zeroinitializer"] * TOGETHER
+    values = [start, start, "zeroinitializer"] * TOGETHER
     block = str(width * TOGETHER)
     whole = text.sub(frame["count"], text.let(f"urem i64 {frame['count']}, {block}"))
     for begin, end in (("0", whole), (whole, frame["count"])):
-        carried = list(zip([vector, vector, integers] * TOGETHER, made, strict=True))
+        carried = list(zip([vector, vector, integers] * TOGETHER, values, strict=True))
         with text.loop(begin, end, block, carried, may_be_none=True) as each:
             for number in range(TOGETHER):
                 at = text.add(each.index, str(width * number))
@@ -56,8 +56,8 @@ def bounds(width: int, stored: Stored) -> str:
                 each.next += [_extreme(text, "olt", low, loaded), _extreme(text, "ogt", high, loaded)]
                 size = text.let(f"and {integers} {text.let(f'bitcast {vector} {loaded} to {integers}')}, {unsigned}")
                 each.next.append(_larger(text, largest, size))
-        made = each.results
-    (low, high, largest), *others = zip(*[iter(made)] * 3, strict=True)
+        values = each.results
+    (low, high, largest), *others = zip(*[iter(values)] * 3, strict=True)
     for other in others:
         low, high = _extreme(text, "olt", low, other[0]), _extreme(text, "ogt", high, other[1])
         largest = _larger(text, largest, other[2])
