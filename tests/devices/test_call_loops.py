@@ -77,6 +77,8 @@ SCANNED = [
     *[([rows, count], 1) for rows in (1, scans.ROWS - 1, scans.ROWS, 2 * scans.ROWS + 1) for count in (1, 2, 300)],
     *[([3, count, columns], 1) for count in (1, 2, 7) for columns in (2, scans.STRIP - 1, scans.STRIP + 1)],
     ([5, 300], 0),
+    ([5, 513], 1),
+    ([2, 1025], 1),
 ]
 
 
