@@ -112,6 +112,7 @@ class _Way:
             beside it lie next to it."""
             return -(-sizes[axis] // LANES) * LANES / sizes[axis] * (1 if axis == last else APART)
 
+        # Of long ones that are beside each other elsewhere, each element would be read with a line of its own.
         beside = [axis for axis in others if is_short or (axis == last and sizes[axis] >= FEW and width <= LONGEST)]
         inner = sorted(axes, key=lambda axis: -places[axis])
         if not beside and not is_short:
