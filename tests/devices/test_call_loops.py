@@ -77,6 +77,8 @@ SCANNED = [
     *[([rows, count], 1) for rows in (1, scans.ROWS - 1, scans.ROWS, 2 * scans.ROWS + 1) for count in (1, 2, 300)],
     *[([3, count, columns], 1) for count in (1, 2, 7) for columns in (2, scans.STRIP - 1, scans.STRIP + 1)],
     ([5, 300], 0),
+    ([5, 513], 1),
+    ([2, 1025], 1),
 ]
 
 
@@ -290,20 +292,22 @@ def test_rows_turned_into_columns(devices: list[NumpyDevice], name: str, monkeyp
 
 
 @pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", ["UINT8", "INT8"])
-def test_quantized_by_their_range(devices: list[NumpyDevice], name: str) -> None:
+def test_quantized_by_their_range(devices: list[NumpyDevice], name: str, dtype: str) -> None:
     """Of ranges on either side of 0 or both, of 0 alone, of halves and next to them, and with infinities and NaN
     somewhere."""
     rng = np.random.default_rng(20)
     for size in (1, 15, 16, 17, 64, 65, 1000):
         x = rng.standard_normal((2, size)).astype(np.float32)
-        halves = rng.integers(-255, 256, (2, size)).astype(np.float32) / 2
+        halves = rng.integers(-255, 256, (2, size)).astype(dtype) / 2
         halves[0, 0], halves[1, -1] = -127.5, 127.5
-        beside = [np.nextafter(halves, np.float32(end)) for end in (-np.inf, np.inf)]
+        beside = [np.nextafter(halves, halves.dtype.type(end)) for end in (-np.inf, np.inf)]
         cases = [x, np.abs(x), -np.abs(x), x * 1e-44, x * 3e37, 0 * x, -np.zeros_like(x), halves, halves * 0.3, *beside]
         for given in cases:
             for special in (None, np.nan, np.inf, -np.inf):
-                some = given.copy()
+                with np.errstate(over="ignore"):
+                    some = given.astype(dtype)
                 if special is not None:
                     some[1, rng.integers(size)] = special
                 document = {

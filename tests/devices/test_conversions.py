@@ -1,6 +1,6 @@
 """Conversions of FLOAT16 by loops: NumPy's bits, and what is left to NumPy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -61,8 +61,9 @@ def test_of_any_size_and_in_pieces(made: Conversions, size: int, monkeypatch: py
     assert memory[[0, -1]].tolist() == [7, 7]
 
 
-def test_what_lies_one_after_the_other_in_another_order(made: Conversions) -> None:
-    x = np.random.default_rng(1).standard_normal((20, 30)).astype(np.float16).T
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 0, 2), (2, 0, 1)])
+def test_what_lies_one_after_the_other_in_another_order(made: Conversions, order: Sequence[int]) -> None:
+    x = np.random.default_rng(1).standard_normal((20, 6, 30)).astype(np.float16).transpose(order)
     target = np.empty_like(x, np.float32)
     assert made.copied(x, target)
     np.testing.assert_array_equal(target, x)

@@ -561,18 +561,20 @@ def over(kind: str, more: dict[str, Any], sizes: Sequence[int], axes: Sequence[i
     [
         *(([130, width], [1]) for width in (1, 2, 63, 64, 65)),
         *(([2, width, 130], [1]) for width in (20, 63, 64, 100)),
-        *(([3, 100, few], [1]) for few in (7, 8, 9)),
+        *(([3, 100, few], [1]) for few in (7, 15, 16, 17)),
         *(([2, 20, lanes], [1]) for lanes in (1, 63, 64, 65)),
         *(([3, width, 9], [1]) for width in (199, 200, 201)),
         ([70, 2, 3, 5], [3, 1]),
         ([5, 70, 3, 4], [0, 2, 3]),
+        ([8, 5, 9], [0, 2]),
+        ([17, 3, 2, 5, 40], [0, 2, 4]),
         ([5, 7], [0, 1]),
     ],
 )
 def test_groups_go_through_all_stages_at_once(
     kind: str, more: dict[str, Any], sizes: list[int], axes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of groups along one dimension no stage is NumPy's, and of short ones none, however they lie."""
+    """No stage of theirs is NumPy's, however they lie."""
     monkeypatch.setattr(rows, "LONGEST", 200)
     operator = over(kind, more, sizes, axes)
     x = np.random.default_rng(2).standard_normal(sizes, np.float32)
@@ -604,6 +606,23 @@ def test_a_short_groups_bits_are_the_same_wherever_it_lies(kind: str, more: dict
                 dispatch(one, over(kind, more, own.shape, [1], Strides=[1, count]), [turned]).reshape(own.T.shape).T,
             ):
                 np.testing.assert_array_equal(made.view(np.uint32), expected[:count])
+
+
+@over_axes
+@pytest.mark.parametrize("count", [1, 7, 15])
+def test_a_long_groups_bits_are_the_same_gathered(kind: str, more: dict[str, Any], count: int) -> None:
+    """Whether its elements lie one after the other, apart, or along two dimensions with other groups between them."""
+    x = (np.random.default_rng(4).standard_normal((count, 6, 50)) * 5).astype(np.float32)
+    x[0, 3, 7] = np.nan
+    with ThreadPoolExecutor(2) as helpers:
+        device = NumpyDevice(helpers, 2, COMPILER, 1)
+        expected = dispatch(device, over(kind, more, [count, 300], [1]), [x.reshape(-1)]).reshape(x.shape)
+        turned = x.reshape(count, 300).T.copy().reshape(-1)
+        apart = dispatch(device, over(kind, more, [300, count], [0]), [turned]).reshape(300, count).T
+        between = x.transpose(1, 0, 2).copy()
+        made = dispatch(device, over(kind, more, between.shape, [0, 2]), [between.reshape(-1)]).reshape(between.shape)
+    np.testing.assert_array_equal(apart.reshape(x.shape).view(np.uint32), expected.view(np.uint32))
+    np.testing.assert_array_equal(made.transpose(1, 0, 2).view(np.uint32), expected.view(np.uint32))
 
 
 @pytest.mark.parametrize("most", [7, 1 << 20])

@@ -7,7 +7,7 @@ import pytest
 
 from app.contract.constants import DataType
 from app.devices.cpu.llvm.compiler import Compiler
-from app.devices.cpu.llvm.kernels import LoopCode, RowLoops
+from app.devices.cpu.llvm.kernels import LoopCode, RowLoops, Taken
 from app.devices.cpu.llvm.math.shares import EXACT, in_shares
 from app.formula.structures import Structures
 from app.formula.values import FLOAT32, Input, Value, exp_of_difference, maximum_of, sum_of, where
@@ -29,20 +29,20 @@ RANGES = [
 """How far elements are spread around what, where multiples of ln 2 are exact and where differences are."""
 
 
-@pytest.fixture(params=[None, 1], ids=["one after the other", "side by side"])
-def along(request: pytest.FixtureRequest) -> int | None:
+@pytest.fixture(params=["rows", "beside"])
+def taken(request: pytest.FixtureRequest) -> Taken:
     """How loops take groups."""
-    along: int | None = request.param
-    return along
+    taken: Taken = request.param
+    return taken
 
 
-def by_loops(expression: Value, x: Array, along: int | None) -> Array:
-    loops = RowLoops(ask, expression, ["X"], DataType.FLOAT32, LOOPS, along)
+def by_loops(expression: Value, x: Array, taken: Taken) -> Array:
+    loops = RowLoops(ask, expression, ["X"], DataType.FLOAT32, LOOPS, 1, taken)
     y = np.empty_like(x)
     kept = [np.empty(x.shape[1] * size, np.uint8) for size in loops.kept]
     arrays = [number for each in (x, y) for number in (each.ctypes.data, *each.strides)]
     frame = array("q", [*x.shape, *arrays, *(each.ctypes.data for each in kept)])
-    LOOPS.of(loops, 2, ("strided" if along else "packed",) * 2)(frame)
+    LOOPS.of(loops, 2, ("strided" if taken == "beside" else "packed",) * 2)(frame)
     return y
 
 
@@ -63,38 +63,38 @@ def exactly(x: Array) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_shares_and_their_logarithms_are_exact_at_any_size(width: int, along: int | None) -> None:
+def test_shares_and_their_logarithms_are_exact_at_any_size(width: int, taken: Taken) -> None:
     rng = np.random.default_rng(width)
     for spread, middle in RANGES:
         x = (rng.standard_normal((ROWS, width)) * spread + middle).astype(np.float32)
         shares, logarithms = exactly(x)
-        assert off(by_loops(softmax(X), x, along), shares) < 1.9
-        assert off(by_loops(log_softmax(X), x, along), logarithms) < 1.9
+        assert off(by_loops(softmax(X), x, taken), shares) < 1.9
+        assert off(by_loops(log_softmax(X), x, taken), logarithms) < 1.9
 
 
-def test_logarithms_of_large_shares_are_right_to_a_unit_and_a_half(along: int | None) -> None:
+def test_logarithms_of_large_shares_are_right_to_a_unit_and_a_half(taken: Taken) -> None:
     """Of which there is nothing but the logarithm of the sum."""
     rng = np.random.default_rng(6)
     x = (rng.standard_normal((1 << 11, 64)) * 5).astype(np.float32)
-    assert off(by_loops(log_softmax(X), x, along), exactly(x)[1]) < 1.3
+    assert off(by_loops(log_softmax(X), x, taken), exactly(x)[1]) < 1.3
 
 
 @pytest.mark.parametrize("bits", [0x7F800000, 0x7FC00000, 0x7F800001, 0xFFC00001, 0x7FC0FFFF])
 @pytest.mark.parametrize("width", [1, 5, 1000])
-def test_what_is_no_number_is_all_of_its_group(bits: int, width: int, along: int | None) -> None:
+def test_what_is_no_number_is_all_of_its_group(bits: int, width: int, taken: Taken) -> None:
     """Infinity, and NaN of any kind."""
     x = np.zeros((3, width), np.float32)
     x.view(np.uint32)[1, width // 2] = bits
     for expression in (softmax(X), log_softmax(X)):
-        assert np.isnan(by_loops(expression, x, along)).all(-1).tolist() == [False, True, False]
+        assert np.isnan(by_loops(expression, x, taken)).all(-1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("width", [5, 1000])
-def test_minus_infinity_has_no_share(width: int, along: int | None) -> None:
+def test_minus_infinity_has_no_share(width: int, taken: Taken) -> None:
     x = np.zeros((2, width), np.float32)
     x[:, 1] = -np.inf
     x[1] = -np.inf
-    shares = by_loops(softmax(X), x, along)
+    shares = by_loops(softmax(X), x, taken)
     assert shares[0, 1] == 0
     assert off(shares[:1, 2:], np.full((1, width - 2), 1 / np.longdouble(width - 1))) < 1
     assert np.isnan(shares[1]).all()

@@ -57,12 +57,12 @@ class Conversions:
 
     def copied(self, x: Array, target: Array) -> bool:
         """Write `x` to `target`, an array of the same shape in memory of its own; whether that is so. It is not for
-        other types, few elements, and those that do not lie one after the other."""
+        other types, few elements, and those that do not lie one after the other, in the same order in both."""
         loop = self._loops.get((x.dtype, target.dtype))
         if loop is None or x.size < LEAST:
             return False
-        if x.flags.f_contiguous and target.flags.f_contiguous:
-            x, target = x.T, target.T
+        order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
+        x, target = x.transpose(order), target.transpose(order)
         if not (x.flags.c_contiguous and target.flags.c_contiguous):
             return False
         given, made = x.reshape(-1), target.reshape(-1)

@@ -214,7 +214,8 @@ class NumpyDevice:
         if loops is None or conversions is None:
             return None
         made: Kernel | None = convolution_kernel(compiled, loops, conversions, known)
-        made = made or transposed_kernel(compiled, loops.team, known) or recurrent_kernel(compiled, loops.team)
+        made = made or transposed_kernel(compiled, loops.team, known)
+        made = made or recurrent_kernel(compiled, loops.team, conversions)
         if made or compiled.elements < least:
             return made
         return (

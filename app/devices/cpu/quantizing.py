@@ -1,4 +1,4 @@
-"""DYNAMIC_QUANTIZE_LINEAR of float32 on the CPU, by loops that LLVM compiled."""
+"""DYNAMIC_QUANTIZE_LINEAR on the CPU, by loops that LLVM compiled."""
 
 from array import array
 
@@ -8,6 +8,7 @@ from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import quantizing
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.llvm.types import bytes_of
 from app.memory.addresses import LINE
 from app.operators.compiled import CompiledOperator
 from app.operators.quantization.elements import DynamicQuantizeLinear
@@ -25,19 +26,21 @@ def quantizing_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | N
     if not isinstance(operator, DynamicQuantizeLinear):
         return None
     x, made = operator.InputTensor, compiled.outputs["OutputTensor"]
-    is_packed = x.is_packed and made.is_packed
-    if x.DataType is not DataType.FLOAT32 or not is_packed or x.elements > LONGEST:
+    if not x.is_packed or not made.is_packed or x.elements > LONGEST:
         return None
+    stored: quantizing.Stored = "half" if x.DataType is DataType.FLOAT16 else "float"
+    item = bytes_of(stored)
     width, least = team.compiler.vector_floats, 0 if made.DataType is DataType.UINT8 else -128
     pair = 2 * 4 * width
     whole = range(x.elements)
-    sources = quantizing.bounds(width), quantizing.scales(width, least), quantizing.elements(width, least)
-    first, *rest = (Code(team.compiler, source) for source in sources)
+    first = Code(team.compiler, quantizing.bounds(width, stored))
+    second = Code(team.compiler, quantizing.scales(width, least))
+    third = Code(team.compiler, quantizing.elements(width, least, stored))
     bounds = [
         Call(
             first,
             array("q", [0, 0, len(part)]),
-            [Pointer(0, Of.INPUT, offset=4 * part.start), Pointer(1, Of.OWN, offset=LINE + pair * number)],
+            [Pointer(0, Of.INPUT, offset=item * part.start), Pointer(1, Of.OWN, offset=LINE + pair * number)],
             WORK[0] * len(part),
         )
         for number, part in enumerate(portions(whole, WORK[0], team.most))
@@ -49,13 +52,13 @@ def quantizing_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | N
         *(Pointer(place, Of.OUTPUT, number) for place, number in enumerate(places, 1)),
         Pointer(3, Of.OWN),
     ]
-    scales = [Call(rest[0], array("q", [0, 0, 0, 0, len(bounds)]), pointers, own)]
+    scales = [Call(second, array("q", [0, 0, 0, 0, len(bounds)]), pointers, own)]
     elements = [
         Call(
-            rest[1],
+            third,
             array("q", [0, 0, 0, len(part)]),
             [
-                Pointer(0, Of.INPUT, offset=4 * part.start),
+                Pointer(0, Of.INPUT, offset=item * part.start),
                 Pointer(1, Of.OUTPUT, list(compiled.outputs).index("OutputTensor"), part.start),
                 Pointer(2, Of.OWN),
             ],

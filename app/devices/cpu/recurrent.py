@@ -9,8 +9,9 @@ from app.contract.constants import DataType
 from app.devices.cpu.activations import LoweredActivation, lowered_activation
 from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Calls
+from app.devices.cpu.conversions import Conversions
 from app.devices.cpu.llvm.team import Team
-from app.devices.cpu.recurrent_calls import RecurrentCalls
+from app.devices.cpu.recurrent_calls import WEIGHTS, RecurrentCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import ExecutionRecord
@@ -33,7 +34,7 @@ MOST_OWN = 16 << 20
 """Bytes that a graph's step may have of its own."""
 
 
-def recurrent_kernel(compiled: CompiledOperator, team: Team) -> "RecurrentKernel | None":
+def recurrent_kernel(compiled: CompiledOperator, team: Team, conversions: Conversions) -> "RecurrentKernel | None":
     """For the operator, if it is one that the loop is for."""
     operator = compiled.operator
     if not isinstance(operator, Recurrent):
@@ -44,7 +45,7 @@ def recurrent_kernel(compiled: CompiledOperator, team: Team) -> "RecurrentKernel
     each = len(operator.activations)
     lowered = [lowered_activation(fused, f"f{place % each}") for place, fused in enumerate(operator.ActivationDescs)]
     found = [activation for activation in lowered if activation]
-    return RecurrentKernel(compiled, operator, found, team) if len(found) == len(lowered) else None
+    return RecurrentKernel(compiled, operator, found, team, conversions) if len(found) == len(lowered) else None
 
 
 class RecurrentKernel:
@@ -56,6 +57,7 @@ class RecurrentKernel:
         operator: Recurrent,
         activations: Sequence[LoweredActivation],
         team: Team,
+        conversions: Conversions,
     ) -> None:
         self._inputs = [Tensor(compiled, name, desc) for name, desc in compiled.inputs.items()]
         self._outputs = [Tensor(compiled, name, desc) for name, desc in compiled.outputs.items()]
@@ -65,18 +67,21 @@ class RecurrentKernel:
             for each in (*self._inputs, *self._outputs)
         )
         """Whether loops may read and write the buffers themselves."""
+        self._conversions, self._converts = conversions, operator.InputTensor.DataType is DataType.FLOAT16
         self._layer = RecurrentCalls(compiled, operator, activations, team.compiler, team.most)
         self._making = Making(self._layer.calls, len(self._inputs), len(self._outputs), team)
 
     @property
     def runs_inline(self) -> bool:
-        return self._layer.work <= INLINE and self._making.is_ready
+        is_ready = self._making.is_ready and (not self._converts or self._conversions.are_compiled)
+        return self._layer.work <= INLINE and is_ready
 
     @property
     def own_bytes(self) -> int:
         """The outputs as loops make them, copies of inputs, and what calls take."""
         made = 4 * sum(map(math.prod, self._sizes))
-        return made + sum(each.copied_bytes for each in self._inputs) + self._layer.calls.own_bytes
+        copied = sum(each.copied_bytes for each in self._inputs if not (each.name in WEIGHTS and each.desc.is_packed))
+        return made + copied + self._layer.calls.own_bytes
 
     def calls(self) -> Calls | None:
         return self._layer.calls if self._is_direct and self._layer.calls.own_bytes <= MOST_OWN else None
@@ -84,17 +89,19 @@ class RecurrentKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        given = [
-            _packed(tensor.view(each), np.uint32 if tensor.name == "SequenceLengthsTensor" else np.float32)
-            for tensor, each in zip(self._inputs, inputs, strict=True)
-        ]
+        if self._converts:
+            self._conversions.get_compiled()
+        given = [self._read(tensor, each) for tensor, each in zip(self._inputs, inputs, strict=True)]
         made = [np.empty(sizes, np.float32) for sizes in self._sizes]
         self._making.over(given, made, cancelled)
         with np.errstate(all="ignore"):
             for tensor, array, each in zip(self._outputs, made, outputs, strict=True):
-                tensor.store(array, each)
+                self._conversions.store(array, tensor.view(each))
         return RAN
 
-
-def _packed(x: Array, dtype: type) -> Array:
-    return np.ascontiguousarray(x, dtype)
+    def _read(self, tensor: Tensor, buffer: Buffer) -> Array:
+        """A tensor as the loops read it."""
+        x = tensor.view(buffer)
+        if tensor.name in WEIGHTS or tensor.name == "SequenceLengthsTensor":
+            return np.ascontiguousarray(x)
+        return self._conversions.packed(x)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Literal, NamedTuple
 
-from app.contract.constants import RecurrentNetworkDirection
+from app.contract.constants import DataType, RecurrentNetworkDirection
 from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.code import Code
@@ -26,6 +26,7 @@ from app.devices.cpu.llvm.recurrent import (
     source,
     weighting,
 )
+from app.devices.cpu.llvm.types import bytes_of
 from app.devices.cpu.threads import parts
 from app.memory.addresses import whole_lines
 from app.operators.arrays import SCRATCH
@@ -42,6 +43,9 @@ the sums of so many."""
 
 AT_A_TIME = 1 << 26
 """Products that take some 5 ms, after which it is asked whether to go on."""
+
+WEIGHTS = ("WeightTensor", "RecurrenceTensor")
+"""What is read as it lies."""
 
 _GIVEN = ("BiasTensor", "HiddenInitTensor", "CellMemInitTensor")
 _SINGLES = ("OutputSingleTensor", "OutputCellSingleTensor")
@@ -70,7 +74,8 @@ class _Memory(NamedTuple):
 
 
 class RecurrentCalls:
-    """The calls for a layer whose tensors are packed, float32 but for lengths, on at most so many `threads`."""
+    """The calls for a layer whose tensors are packed, on at most so many `threads`. They are float32 but for lengths,
+    and weights, which lie as they are described."""
 
     def __init__(
         self,
@@ -91,6 +96,9 @@ class RecurrentCalls:
         self._places = {name: Pointer(0, Of.INPUT, number) for number, name in enumerate(compiled.inputs)}
         self._places |= {name: Pointer(0, Of.OUTPUT, number) for number, name in enumerate(compiled.outputs)}
         names = self._places
+        self._weights: Literal["float", "half"] = (
+            "half" if operator.InputTensor.DataType is DataType.FLOAT16 else "float"
+        )
         shares = max(-(-self._batch // MOST), min(threads // many, self._batch // LEAST), 1)
         self._shares = [*parts(range(self._batch), shares)]
         is_linear = isinstance(operator, Gru) and operator.LinearBeforeReset
@@ -105,6 +113,7 @@ class RecurrentCalls:
             is_clipped=bool(lstm and lstm.UseClipThreshold),
             is_coupled=bool(lstm and lstm.CoupleInputForget),
             is_linear=is_linear,
+            weights=self._weights,
         )
         self._threshold = _bits(lstm.ClipThreshold) if lstm else 0
         self._together = 2 * self._size if is_linear else rows
@@ -125,7 +134,7 @@ class RecurrentCalls:
         has_bias, has_hidden, has_cell = (name in names for name in _GIVEN)
         begin = beginning(width, self._batch, has_bias=has_bias, has_hidden=has_hidden, has_cell=has_cell)
         self._begin = Code(compiler, begin)
-        self._weighting = Code(compiler, weighting(width, self._at_once))
+        self._weighting = Code(compiler, weighting(width, self._at_once, self._weights))
         has_single, has_cell = (name in names for name in _SINGLES)
         self._end = None
         if has_single or has_cell:
@@ -185,7 +194,8 @@ class RecurrentCalls:
     def _tensor(self, name: str, elements: int = 0) -> Pointer | None:
         """So many elements behind the beginning of a tensor, if there is one."""
         found = self._places.get(name)
-        return found._replace(offset=4 * elements) if found else None
+        each = bytes_of(self._weights) if name in WEIGHTS else 4
+        return found._replace(offset=each * elements) if found else None
 
     def _beginning(self, direction: int) -> Call:
         memory, states = self._memory[direction], direction * self._batch * self._size

@@ -1,5 +1,5 @@
 """Formulas with reductions, on the CPU, stage by stage: as loops over one group after another, or over groups side by
-side, or as NumPy's calls.
+side, or as NumPy's calls, which are for groups of integers, for very long ones and where nothing is compiled.
 
 For these, a group that fits into a block goes through all of them while it is in the cache, and what
 one stage has computed for all elements, such as exponentials, the next ones find there. A longer one is cut into blocks
@@ -17,7 +17,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.devices.cpu.calls import Calls, Of, Pointer, call_of_nest, part_of, pieces
-from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowLoops, layout_of
+from app.devices.cpu.llvm.kernels import Loop, LoopCode, RowLoops, Taken, layout_of
 from app.devices.cpu.llvm.lanes import LANES
 from app.devices.cpu.llvm.loop_calls import RowCall
 from app.devices.cpu.routines import Routine, routine_of, run_routine
@@ -50,8 +50,8 @@ keeps them. It has done so before eight threads have, stage by stage, by loops a
 APART = 3
 """How many times as much it takes to copy what is apart, to compute it and to copy it back."""
 
-FEW = 8
-"""Fewer neighbours are no lanes of long groups: each has vectors of its own, of elements that are apart."""
+FEW = 16
+"""Fewer neighbours are no lanes of long groups: each has vectors of its own, of elements that are gathered for them."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,7 +75,9 @@ class _Rows:
         positioned = any(isinstance(node, Position) for node in parts(made.expression))
         if loops and way:
             try:
-                return cls(RowLoops(ask, made.expression, inputs, made.stored, loops, way.along), (), (), positioned)
+                return cls(
+                    RowLoops(ask, made.expression, inputs, made.stored, loops, way.along, way.taken), (), (), positioned
+                )
             except LookupError:
                 pass
 
@@ -92,12 +94,15 @@ class _Way:
     """How loops take groups: their dimensions in this `order`, as `RowLoops` says."""
 
     order: tuple[int, ...]
-    along: int | None
+    along: int
+    taken: Taken
 
     @classmethod
-    def of(cls, sizes: Sequence[int], axes: Sequence[int], places: Sequence[int]) -> "_Way | None":
-        """That of groups along these `axes`, along which elements have these `places` in their group, unless NumPy's
-        calls are as good. Short ones are computed alike wherever they lie, so that their bits are the same."""
+    def of(
+        cls, sizes: Sequence[int], axes: Sequence[int], places: Sequence[int], strides: Sequence[Sequence[int]]
+    ) -> "_Way":
+        """That of groups along these `axes`, along which elements have these `places` in their group, and each tensor
+        these strides. Short ones are computed alike wherever they lie, so that their bits are the same."""
         others = [axis for axis in range(len(sizes)) if axis not in axes]
         width = math.prod([sizes[axis] for axis in axes])
         is_short, last = width < SHORT, len(sizes) - 1
@@ -107,13 +112,15 @@ class _Way:
             beside it lie next to it."""
             return -(-sizes[axis] // LANES) * LANES / sizes[axis] * (1 if axis == last else APART)
 
-        # Of long ones what is apart would be read from far away for each element.
+        # Of long ones that are beside each other elsewhere, each element would be read with a line of its own.
         beside = [axis for axis in others if is_short or (axis == last and sizes[axis] >= FEW and width <= LONGEST)]
+        inner = sorted(axes, key=lambda axis: -places[axis])
         if not beside and not is_short:
-            return cls((*others, *axes), None) if len(axes) == 1 else None
+            is_row = len(axes) == 1 and all(step[axes[0]] in (0, 1) for step in strides)
+            return cls((*others, *inner), len(axes), "rows" if is_row else "apart")
         lane = [min(beside, key=price)] if beside else []
         outer = [axis for axis in others if axis not in lane]
-        return cls((*outer, *lane, *sorted(axes, key=lambda axis: -places[axis])), len(axes))
+        return cls((*outer, *lane, *inner), len(axes), "beside")
 
 
 class NumpyRowKernel:
@@ -131,8 +138,9 @@ class NumpyRowKernel:
         self._sizes, self._places, groups, steps = grouped(compiled, output)
         self._axes = tuple(axis for axis, step in enumerate(groups) if step == 0)
         width = math.prod([self._sizes[axis] for axis in self._axes])
-        way = None if loops is None or width > LONGEST_ROW else _Way.of(self._sizes, self._axes, self._places)
-        if way:
+        way = None
+        if loops and width <= LONGEST_ROW:
+            way = _Way.of(self._sizes, self._axes, self._places, steps)
             self._sizes, self._places, *steps = (
                 [each[axis] for axis in way.order] for each in (self._sizes, self._places, *steps)
             )
@@ -147,7 +155,7 @@ class NumpyRowKernel:
         names, numbers = list(compiled.program.inputs), compiled.numbers
 
         def rows_of(way: _Way | None, *, keep: bool) -> _Rows:
-            key = made, loops is not None, keep, way and (way.along,)
+            key = made, loops is not None, keep, way and (way.along, way.taken)
             build = partial(_Rows.of, made=made, inputs=names, loops=loops, keep=keep, way=way)
             found: _Rows = structures.find(key, numbers, lambda questions: build(questions.ask))
             return found

@@ -12,9 +12,8 @@ from app.contract.constants import NEWEST, DataType
 from app.devices.cpu import recurrent_calls, runs
 from app.devices.cpu.coordinates import CallKernel
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.llvm.team import Team
-from app.devices.cpu.recurrent import recurrent_kernel
-from app.devices.device import Cancelled
+from app.devices.cpu.recurrent import RecurrentKernel
+from app.devices.device import Cancelled, own_bytes
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
@@ -227,6 +226,39 @@ def test_a_sequence_is_the_same_alone(kind: str, threads: int, monkeypatch: pyte
                     np.testing.assert_array_equal(array, whole[name][:, :, own : own + 1])
 
 
+@pytest.mark.usefixtures("loops")
+@pytest.mark.parametrize("depth", [3, 16, 40])
+@pytest.mark.parametrize("kind", GATES)
+def test_weights_of_float16_are_read_as_they_lie(kind: str, depth: int) -> None:
+    """Nothing of their size is converted, and sums are those of float32."""
+    rng = np.random.default_rng(depth)
+    hidden, gates = depth + 1, GATES[kind]
+    sizes = {"InputTensor": (1, 2, 3, depth), "WeightTensor": (1, 1, gates * hidden, depth)}
+    sizes |= {"RecurrenceTensor": (1, 1, gates * hidden, hidden)}
+    inputs: dict[str, Array | None] = {name: rng.normal(size=each).astype(np.float16) for name, each in sizes.items()}
+    functions = ["sigmoid", "tanh", "tanh"][: {"RNN": 1, "LSTM": 3, "GRU": 2}[kind]]
+    document: dict[str, Any] = {
+        "Type": kind,
+        "Direction": "FORWARD",
+        "ActivationDescs": [FUNCTIONS[name][0] for name in functions],
+    }
+    if kind == "LSTM":
+        document |= {"UseClipThreshold": False, "ClipThreshold": 0, "CoupleInputForget": False}
+    elif kind == "GRU":
+        document["LinearBeforeReset"] = False
+
+    def made(dtype: str) -> tuple[Array, int]:
+        given = {name: None if each is None else each.astype(dtype) for name, each in inputs.items()}
+        output = {"OutputSequenceTensor": desc_of(np.zeros((2, 1, 3, hidden), dtype))}
+        described = {name: desc_of(each) for name, each in given.items() if each is not None}
+        kernel = calls.DEVICE.prepare(calls.compiled(document | output | described))
+        return run(document | output, given)["OutputSequenceTensor"], own_bytes(kernel)
+
+    (narrow, more), (wide, own) = made("float16"), made("float32")
+    np.testing.assert_array_equal(narrow, wide.astype(np.float16))
+    assert more == own + 4 * 2 * 3 * depth
+
+
 @pytest.mark.parametrize(
     ("sequences", "hidden", "loops"),
     [(16, 1024, True), (17, 1024, False), (17, 1023, True), (256, 1, True), (257, 1, False)],
@@ -236,8 +268,9 @@ def test_what_blas_multiplies(sequences: int, hidden: int, loops: bool) -> None:
     sizes |= {"RecurrenceTensor": [1, 1, hidden, hidden], "OutputSingleTensor": [1, 1, sequences, hidden]}
     document = {"Type": "RNN", "Direction": "FORWARD", "ActivationDescs": [FUNCTIONS["tanh"][0]]}
     tensors = {name: {"DataType": "FLOAT32", "Sizes": each} for name, each in sizes.items()}
-    operator = calls.compiled(document | tensors)
-    assert (recurrent_kernel(operator, Team(compiler(), 1)) is not None) is loops
+    with ThreadPoolExecutor(1) as helpers:
+        kernel = NumpyDevice(helpers, 1, compiler()).prepare(calls.compiled(document | tensors))
+    assert isinstance(kernel, RecurrentKernel) is loops
 
 
 @pytest.mark.usefixtures("loops")

@@ -5,10 +5,11 @@ zeros to whole vectors.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.panels import AXES, OF_AXES, offset_of
-from app.devices.cpu.llvm.text import Text
+from app.devices.cpu.llvm.text import Loop, Text
 
 FIELDS = (
     *("elements", "weights", "bias", "results", "panel"),
@@ -90,9 +91,12 @@ class Products:
     for each place, and biases. How far it is in memory from place to place the frame tells as `results_of_place` and,
     if they are not the same for all, `bias_of_place`."""
 
-    def __init__(self, text: Text, rows: int, places: int, frame: Mapping[str, str]) -> None:
-        """Of so many channels and places at a time."""
+    def __init__(
+        self, text: Text, rows: int, places: int, frame: Mapping[str, str], weights: Literal["float", "half"] = "float"
+    ) -> None:
+        """Of so many channels and places at a time. `weights` is what they are in memory."""
         self._text, self._most, self._places, self._frame = text, rows, range(places), frame
+        self._stored = weights
 
     def write(self, channels: tuple[str, str], terms: str) -> None:
         """Of the channels from the first to before the last; there may be none."""
@@ -107,18 +111,33 @@ class Products:
 
     def _rows(self, channels: list[str], terms: str) -> None:
         text, frame, places = self._text, self._frame, self._places
-        vector = text.vector
-        weights = [text.at(frame["weights"], text.mul(each, terms)) for each in channels]
+        weights = [text.at(frame["weights"], text.mul(each, terms), self._stored) for each in channels]
         panels = [text.at(frame["panel"], text.mul(str(place), frame["packed"])) for place in places]
-        zeros = [(vector, "zeroinitializer")] * (len(channels) * len(places))
-        with text.loop("0", terms, str(text.width), zeros, note="") as term:
-            there = text.below(text.lanes(term.index), terms)
-            weight = [text.load(text.at(each, term.index), there) for each in weights]
-            known = iter(term.values)
-            for panel in panels:
-                met = text.let(f"load {vector}, ptr {text.at(panel, term.index)}, align 4")
-                term.next += [text.fused(each, met, next(known)) for each in weight]
+        sums = ["zeroinitializer"] * (len(channels) * len(places))
+        if self._stored == "float":
+            with text.loop("0", terms, str(text.width), self._carried(sums), note="") as term:
+                there = text.below(text.lanes(term.index), terms)
+                self._add(term, weights, panels, there)
+        else:  # of 16 bits, processors may load some only one by one
+            whole = text.sub(terms, text.let(f"urem i64 {terms}, {text.width}"))
+            for begin, end in (("0", whole), (whole, terms)):
+                with text.loop(begin, end, str(text.width), self._carried(sums), note="", may_be_none=True) as term:
+                    left = None if end == whole else text.below(text.lanes(term.index), terms)
+                    self._add(term, weights, panels, left)
+                sums = term.results
         self._store(channels, term.results)
+
+    def _carried(self, sums: Sequence[str]) -> list[tuple[str, str]]:
+        return [(self._text.vector, each) for each in sums]
+
+    def _add(self, term: Loop, weights: Sequence[str], panels: Sequence[str], there: str | None) -> None:
+        """A vector of terms to each of the sums; all of them, or those that are `there`."""
+        text = self._text
+        weight = [text.load_as(self._stored, text.at(each, term.index, self._stored), there) for each in weights]
+        known = iter(term.values)
+        for panel in panels:
+            met = text.let(f"load {text.vector}, ptr {text.at(panel, term.index)}, align 4")
+            term.next += [text.fused(each, met, next(known)) for each in weight]
 
     def _store(self, channels: list[str], sums: Sequence[str]) -> None:
         """The totals of sums, which there are of each place for all channels, with their biases."""

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from app.memory.buffers import Buffer
 
 Accesses = tuple[Access, ...]
 """The steps of all arrays along the innermost dimension, the output's last."""
+
+Taken: TypeAlias = Literal["rows", "apart", "beside"]
+"""How groups are."""
 
 STREAMED = 3 << 24
 """Bytes of an output and all that is read for it, of which the cache would not have the output any more when all is
@@ -156,7 +159,7 @@ class _Loops:
 
     def _way(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int], other: _Way | None) -> _Way:
         dimensions, items, used = len(strides[-1]), self.used(item_sizes), self.used(strides)
-        layout = layout_of(used, items, self.innermost)
+        layout = self.layout(used, items)
         if other and (other.layout, len(other.strides[-1])) == (layout, dimensions):
             codes, brief = other.codes, other.brief
         else:
@@ -165,6 +168,10 @@ class _Loops:
         moved = sum(size for size, step in zip(items, layout, strict=True) if step != "same")
         frame, places = start_of_frame([0] * dimensions, used)
         return _Way(strides, item_sizes, layout, moved, codes, brief, frame[dimensions:], self.places(places))
+
+    def layout(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Accesses:
+        """Of arrays with these strides in bytes."""
+        return layout_of(strides, item_sizes, self.innermost)
 
     def places(self, used: Sequence[int]) -> list[int]:
         """For each buffer where in a frame its address goes, from where those go that are `used`."""
@@ -233,8 +240,9 @@ class LookUp(_Loops):
 
 
 class RowLoops(_Loops):
-    """The same of a formula with reductions, for groups along the innermost dimension, one after the other; or, given
-    how many of the last dimensions groups are `along`, side by side along the one before these (`lanes.py`)."""
+    """The same of a formula with reductions, for groups along so many of the last dimensions, one after the other: the
+    innermost one, or more of them if what is `apart` is gathered first; or `beside` one another along the dimension
+    before these (`lanes.py`)."""
 
     def __init__(
         self,
@@ -243,7 +251,8 @@ class RowLoops(_Loops):
         inputs: Sequence[str],
         stored: DataType,
         code: LoopCode,
-        along: int | None = None,
+        along: int = 1,
+        taken: Taken = "rows",
     ) -> None:
         elements: list[Element] = []
         expansions = ROWS_FOR_HALF if stored is DataType.FLOAT16 else EXPANSIONS
@@ -260,15 +269,26 @@ class RowLoops(_Loops):
         stages = [stage if stage.elements in read else replace(stage, elements=None) for stage in cut.stages]
         self.kept = [stage.dtype.itemsize for stage in stages if stage.elements]
         """Bytes of what is kept of an element between stages, of all groups that are taken at a time."""
-        self.along = 1 if along is None else along
-        self.at_once = 1 if along is None else LANES
+        self.along, self._taken = along, taken
+        self.at_once = LANES if taken == "beside" else 1
         """Groups that are taken at a time."""
-        if along is None:
+        if taken == "rows":
             super().__init__(elements, inputs, code, lambda read, *form: nests.rows(stages, final, read, *form))
             return
-        self.innermost = -1 - along
         types = {name: type_ for element in elements for name, type_ in element.inputs.items()}
         copied = [bytes_of(types[name]) for name in inputs if name in read]
+        if taken == "apart":
+            self.kept = [*copied, bytes_of(final.output), *self.kept]
+            super().__init__(
+                elements,
+                inputs,
+                code,
+                lambda read, dimensions, layout, streams: nests.gathered(
+                    stages, final, read, dimensions, along, layout
+                ),
+            )
+            return
+        self.innermost = -1 - along
         self.kept = [LANES * each for each in [*copied, *self.kept]]
         super().__init__(
             elements,
@@ -277,9 +297,18 @@ class RowLoops(_Loops):
             lambda read, dimensions, layout, streams: lanes(stages, final, read, dimensions, along, layout),
         )
 
+    def layout(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Accesses:
+        made = super().layout(strides, item_sizes)
+        if self._taken != "apart":
+            return made
+        uniform = [not any(each[-self.along :]) for each in strides]
+        return tuple(
+            "strided" if step == "same" and not is_one else step for step, is_one in zip(made, uniform, strict=True)
+        )
+
     def codes_for(self, sizes: Sequence[int], strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> "Codes":
-        """Lanes never go past the cache."""
-        is_plain = self.at_once > 1
+        """Nothing but rows goes past the cache."""
+        is_plain = self._taken != "rows"
         return self.way(strides, item_sizes).codes if is_plain else super().codes_for(sizes, strides, item_sizes)
 
 

@@ -123,11 +123,16 @@ class Nest:
         self._around(0, self._places, write)
 
     def inside(
-        self, count: int, places: dict[str, Place], write: Callable[[str, dict[str, Place]], None], index: str = "0"
+        self,
+        count: int,
+        places: dict[str, Place],
+        write: Callable[[str, dict[str, Place]], None],
+        index: str = "0",
+        least: int = 0,
     ) -> None:
-        """Loops over the last `count` dimensions, which may be none; `write` writes what happens there, given how many
-        elements of these were before, and where the arrays are."""
-        if count == 0:
+        """Loops over the last `count` dimensions, which may be none, but for the `least` last ones; `write` writes what
+        happens there, given how many elements of those looped over were before, and where the arrays are."""
+        if count == least:
             write(index, places)
             return
 
@@ -137,11 +142,24 @@ class Nest:
                 name: replace(place, base=self._moved(place.base, each, self._strides[name][-count]))
                 for name, place in places.items()
             }
-            self.inside(count - 1, inner, write, before)
+            self.inside(count - 1, inner, write, before, least)
             return ()
 
         size = self._sizes[-count]
         self.loop(size, body)
+
+    def rows_inside(
+        self, count: int, places: dict[str, Place], write: Callable[[str, dict[str, Place], str], None]
+    ) -> None:
+        """Loops over the rows that the last `count` dimensions have; `write` writes what happens to each, given how
+        many elements were before, where the arrays are, and the size of a row."""
+        size = self._sizes[-1]
+
+        def row(index: str, there: dict[str, Place]) -> None:
+            along = {name: replace(place, stride=self._strides[name][-1]) for name, place in there.items()}
+            write(self.emit(f"mul i64 {index}, {size}"), along, size)
+
+        self.inside(count, places, row, least=1)
 
     def size_of_last(self, count: int) -> str:
         """How many elements the last dimensions have together."""

@@ -102,12 +102,7 @@ def rows(
 
     def group(row: "_Row") -> None:
         row.places |= kept
-        known: dict[str, str] = {}
-        for step in together(stages):
-            if step[0].reduction in SUMS:
-                known |= row.added(step, known)
-            else:
-                known[step[0].result] = row.reduced(step[0], known)
+        known = row.through(stages)
         if made:
             row.streamed(final, {}, known, made, (), lambda: row.each({OUTPUT: final}, known))
         else:
@@ -115,6 +110,50 @@ def rows(
 
     nest.around(lambda size, places: group(_Row(nest, size, places)))
     return nest.module(streams=streams)
+
+
+def gathered(
+    stages: Sequence[FormulaStage[Element]],
+    final: Element,
+    inputs: Sequence[str],
+    dimensions: int,
+    along: int,
+    layout: Sequence[Access],
+) -> str:
+    """The same of groups whose elements are anywhere along the last `along` dimensions: they are copied first, so that
+    they lie one after the other, and what is made of them is copied to where it belongs. The layout is that along the
+    innermost dimension, where "same" are those inputs that have one element for all of a group.
+
+    Its frame has besides the addresses of memory for one group, for each input, for the output, and for each stage that
+    keeps its elements.
+    """
+    nest = Nest([*(stage.program for stage in stages), final], inputs, dimensions, layout, along)
+    copies = {name: nest.scratch(nest.type_of(name)) for name in [*inputs, OUTPUT]}
+    kept = {stage.elements: nest.scratch(stage.program.output) for stage in stages if stage.elements}
+    nest.load_attributes()
+    width = nest.size_of_last(along)
+
+    def copy(places: dict[str, Place], *, back: bool = False) -> None:
+        def row(before: str, there: dict[str, Place], size: str) -> None:
+            for name, place in there.items():
+                bits = f"i{8 * bytes_of(place.type)}"  # what is only copied need be no number
+                own = replace(copies[name], base=nest.at(copies[name], before), type=bits)
+                away = replace(place, type=bits)
+                nest.move(*(own, away) if back else (away, own), size)
+
+        nest.rows_inside(along, places, row)
+
+    def group(_: str, places: dict[str, Place]) -> None:
+        apart = {name: place for name, place in places.items() if name != OUTPUT and place.step != "same"}
+        if apart:
+            copy(apart)
+        own = {name: copies[name] for name in [*apart, OUTPUT]}
+        row = _Row(nest, width, places | own | kept)
+        row.each({OUTPUT: final}, row.through(stages))
+        copy({OUTPUT: places[OUTPUT]}, back=True)
+
+    nest.around(group)
+    return nest.module()
 
 
 def together(stages: Sequence[FormulaStage[Element]]) -> list[list[FormulaStage[Element]]]:
@@ -319,6 +358,16 @@ class _Row:
 
         (doubts,) = nest.loop(self._size, body, [("i1", "false")], GUESSING)
         nest.if_(doubts, lambda: self.each({OUTPUT: element}, held[2]))
+
+    def through(self, stages: Sequence[FormulaStage[Element]]) -> dict[str, str]:
+        """The names of the stages' results."""
+        known: dict[str, str] = {}
+        for step in together(stages):
+            if step[0].reduction in SUMS:
+                known |= self.added(step, known)
+            else:
+                known[step[0].result] = self.reduced(step[0], known)
+        return known
 
     def added(self, stages: Sequence[FormulaStage[Element]], known: Mapping[str, str]) -> dict[str, str]:
         """The names of the group's sums."""

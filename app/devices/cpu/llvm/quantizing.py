@@ -1,8 +1,13 @@
 """Elements quantized by their own range, in three stages: bounds of parts, what follows from them, and the elements."""
 
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.text import Text
+from app.devices.cpu.llvm.types import bytes_of
+
+Stored: TypeAlias = Literal["float", "half"]
+"""What elements are in memory."""
 
 TOGETHER = 4
 """Vectors at a time, which hides what each takes."""
@@ -26,27 +31,33 @@ ELEMENTS = ("elements", "results", "numbers", "count")
 """The same of the third one: three addresses, and how many elements there are."""
 
 
-@lru_cache(2)
-def bounds(width: int) -> str:
+@lru_cache(4)
+def bounds(width: int, stored: Stored) -> str:
     """The module of the first stage, whose function `kernel` takes a frame: bounds are NaN where any element is.
 
     What of an element is below its sign is, as an integer, larger than INFINITY's if it is NaN."""
     text = Text(width)
     frame, vector = text.frame(BOUNDS, 2), text.vector
     integers = f"<{width} x i32>"
-    start = text.spread(text.let(f"load float, ptr {frame['elements']}, align 4"))
-    carried = [(vector, start)] * 2 + [(integers, "zeroinitializer")]
     unsigned = text.spread(str((1 << 31) - 1), "i32")
-    with text.loop("0", frame["count"], str(width * TOGETHER), carried * TOGETHER) as each:
-        for number in range(TOGETHER):
-            at = text.add(each.index, str(width * number))
-            there = text.below(text.lanes(at), frame["count"])
-            loaded = text.load(text.at(frame["elements"], at), there, start)
-            low, high, largest = each.values[3 * number : 3 * number + 3]
-            each.next += [_extreme(text, "olt", low, loaded), _extreme(text, "ogt", high, loaded)]
-            size = text.let(f"and {integers} {text.let(f'bitcast {vector} {loaded} to {integers}')}, {unsigned}")
-            each.next.append(_larger(text, largest, size))
-    (low, high, largest), *others = zip(*[iter(each.results)] * 3, strict=True)
+    start = text.spread_as(stored, frame["elements"])
+    values = [start, start, "zeroinitializer"] * TOGETHER
+    block = str(width * TOGETHER)
+    whole = text.sub(frame["count"], text.let(f"urem i64 {frame['count']}, {block}"))
+    for begin, end in (("0", whole), (whole, frame["count"])):
+        carried = list(zip([vector, vector, integers] * TOGETHER, values, strict=True))
+        with text.loop(begin, end, block, carried, may_be_none=True) as each:
+            for number in range(TOGETHER):
+                at = text.add(each.index, str(width * number))
+                there = None if end == whole else text.below(text.lanes(at), frame["count"])
+                # What is not there is 0, which is in the range anyway.
+                loaded = text.load_as(stored, text.at(frame["elements"], at, stored), there)
+                low, high, largest = each.values[3 * number : 3 * number + 3]
+                each.next += [_extreme(text, "olt", low, loaded), _extreme(text, "ogt", high, loaded)]
+                size = text.let(f"and {integers} {text.let(f'bitcast {vector} {loaded} to {integers}')}, {unsigned}")
+                each.next.append(_larger(text, largest, size))
+        values = each.results
+    (low, high, largest), *others = zip(*[iter(values)] * 3, strict=True)
     for other in others:
         low, high = _extreme(text, "olt", low, other[0]), _extreme(text, "ogt", high, other[1])
         largest = _larger(text, largest, other[2])
@@ -90,8 +101,8 @@ def scales(width: int, least: int) -> str:
     return text.module()
 
 
-@lru_cache(4)
-def elements(width: int, least: int) -> str:
+@lru_cache(8)
+def elements(width: int, least: int, stored: Stored) -> str:
     """The module of the third stage.
 
     Quotients are rounded in float64, in which they are stated. Most need not be known so exactly: a product with the
@@ -107,29 +118,30 @@ def elements(width: int, least: int) -> str:
     is_made = text.let("alloca i1")
     with text.loop("0", frame["count"], block) as part:
         count = text.least(text.sub(frame["count"], part.index), block)
-        given, made = text.at(frame["elements"], part.index), text.at(frame["results"], part.index, "i8")
+        given, made = text.at(frame["elements"], part.index, stored), text.at(frame["results"], part.index, "i8")
         text.do(f"store i1 false, ptr {is_made}")
         with text.when(text.let(f"icmp eq i64 {count}, {block}")):
-            _quickly(text, given, made, numbers, least, is_made)
+            _quickly(text, stored, given, made, numbers, least, is_made)
         rest = text.let(f"xor i1 {text.let(f'load i1, ptr {is_made}')}, true")
         with text.when(rest), text.parallel(count) as each:
-            place = text.at(given, each.index)
-            wide = text.let(
-                f"fpext float {text.let(f'load float, ptr {place}, align 4, !llvm.access.group !2')} to double"
-            )
+            place = text.at(given, each.index, stored)
+            one = text.let(f"load {stored}, ptr {place}, align {bytes_of(stored)}, !llvm.access.group !2")
+            wide = text.let(f"fpext {stored} {one} to double")
             rounded = saturated(text, text.let(f"fdiv double {wide}, {scale}"), zero, least)
             byte = text.let(f"trunc i32 {text.let(f'fptosi double {rounded} to i32')} to i8")
             text.do(f"store i8 {byte}, ptr {text.at(made, each.index, 'i8')}, !llvm.access.group !2")
     return text.module()
 
 
-def _quickly(text: Text, given: str, made: str, numbers: tuple[str, str], least: int, is_made: str) -> None:
+def _quickly(
+    text: Text, stored: Stored, given: str, made: str, numbers: tuple[str, str], least: int, is_made: str
+) -> None:
     """A whole block, unless any quotient may be a half or is none: whether it `is_made` is stored."""
     (inverse, zero), width, vector = numbers, text.width, text.vector
     rounded, safe = [], ""
     most = text.spread(repr(0.5 - SAFE))
     for number in range(TOGETHER):
-        found = text.let(f"load {vector}, ptr {text.at(given, str(width * number))}, align 4")
+        found = text.load_as(stored, text.at(given, str(width * number), stored), None)
         quotient = text.let(f"fmul {vector} {found}, {inverse}")
         rounded.append(text.call(vector, f"llvm.roundeven.v{width}f32", f"{vector} {quotient}"))
         off = text.let(f"fsub {vector} {quotient}, {rounded[-1]}")

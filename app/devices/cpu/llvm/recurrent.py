@@ -60,6 +60,8 @@ class CodeForm:
     is_coupled: bool = False
     is_linear: bool = False
     """Whether a GRU's states are weighted before they are reset."""
+    weights: Literal["float", "half"] = "float"
+    """What the states' weights are in memory; all else is float."""
 
     @property
     def gates(self) -> int:
@@ -104,8 +106,9 @@ def beginning(width: int, batch: int, *, has_bias: bool, has_hidden: bool, has_c
 
 
 @lru_cache(16)
-def weighting(width: int, at_once: int) -> str:
-    """The module whose function `kernel` weights inputs, so many at once, to which the last ones go back."""
+def weighting(width: int, at_once: int, weights: Literal["float", "half"] = "float") -> str:
+    """The module whose function `kernel` weights inputs, so many at once, to which the last ones go back. `weights` is
+    what theirs are in memory."""
     text = Text(width)
     frame = text.frame(WEIGHTING_FIELDS, 5)
     depth, packed, rows = (frame[name] for name in ("depth", "packed", "rows"))
@@ -120,7 +123,8 @@ def weighting(width: int, at_once: int) -> str:
             "results_of_place": rows,
             "results_of_channel": "1",
         }
-        dots.Products(text, dots.rows_for(at_once, width), at_once, frame | own).write(("0", rows), depth)
+        products = dots.Products(text, dots.rows_for(at_once, width), at_once, frame | own, weights)
+        products.write(("0", rows), depth)
     return text.module()
 
 
@@ -254,7 +258,8 @@ class _Network:
         }
         batch = self._form.batch
         rows = dots.rows_for(batch, text.width)
-        dots.Products(text, rows, batch, given | others).write((channels[0], channels[1]), self._size)
+        products = dots.Products(text, rows, batch, given | others, self._form.weights)
+        products.write((channels[0], channels[1]), self._size)
 
     @contextmanager
     def _item(self, *, ends: bool = True) -> Iterator["_Item"]:

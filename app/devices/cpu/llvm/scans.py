@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
 from app.devices.cpu.llvm.halves import rounding
-from app.devices.cpu.llvm.text import Text
+from app.devices.cpu.llvm.text import Loop, Text
 
 FIELDS = ("elements", "results", "first", "last", "begin", "end", "count", "size", "step")
 """What the frame has, 8 bytes each: the addresses of the first element to be scanned and of the first result, then
@@ -54,10 +54,14 @@ class _Scan:
         else:
             self._start = self._nothing = "0" if operation == "add" else "1"
         self._is_exclusive = is_exclusive
+        self._memory: Sequence[str] = ()
+        """A strip of each of the sequences that lie one behind the other, where these are rounded together."""
 
     def rows(self) -> None:
         """Each block is one sequence."""
         text, frame = self.text, self._frame
+        if self._type == "half":
+            self._memory = [text.let(f"alloca {self._wide}, i64 {STRIP}, align 64") for _ in range(ROWS)]
         count = text.sub(frame["last"], frame["first"])
         rest = text.sub(frame["last"], text.let(f"urem i64 {count}, {ROWS}"))
         for number, begin, end in ((ROWS, frame["first"], rest), (1, rest, frame["last"])):
@@ -76,11 +80,35 @@ class _Scan:
         if self._is_exclusive:
             written = [self._after_nothing(each) for each in written]
         carried = [(self._wide, self._start)] * number
+        if self._type == "half":
+            with self._some_turns(), text.loop("0", frame["count"], str(STRIP), carried) as piece:
+                self._piece(piece, read, written)
+            return
         with self._some_turns(), text.loop("0", frame["count"], "1", carried) as turn:
             offset = text.mul(turn.index, frame["step"])
             loaded = [text.let(f"load {self._type}, ptr {text.at(each, offset, self._type)}, align 1") for each in read]
             turn.next = [self._next(before, each) for before, each in zip(turn.values, loaded, strict=True)]
             self._store(turn.next, [text.at(each, offset, self._type) for each in written])
+
+    def _piece(self, piece: Loop, read: Sequence[str], written: Sequence[str]) -> None:
+        """A strip of each sequence of halves: to round doubles to these takes long, and vectors of what was accumulated
+        are rounded sooner than each when it is."""
+        text, frame = self.text, self._frame
+        size = text.least(str(STRIP), text.sub(frame["count"], piece.index))
+
+        def at(pointer: str, index: str) -> str:
+            return text.at(pointer, text.mul(text.add(piece.index, index), frame["step"]), self._type)
+
+        with text.loop("0", size, "1", [(self._wide, each) for each in piece.values]) as turn:
+            for before, row, memory in zip(turn.values, read, self._memory, strict=False):
+                loaded = text.let(f"load {self._type}, ptr {at(row, turn.index)}, align 1")
+                turn.next.append(self._next(before, loaded))
+                text.do(f"store {self._wide} {turn.next[-1]}, ptr {text.at(memory, turn.index, self._wide)}, align 8")
+        piece.next = turn.results
+        for memory, row in zip(self._memory, written, strict=False):
+            with text.parallel(size) as each:
+                value = text.let(f"load {self._wide}, ptr {text.at(memory, each.index, self._wide)}{_GROUP}")
+                self._keep(self._narrow(value), self._type, at(row, each.index))
 
     def columns(self) -> None:
         """Of each block there are some sequences, side by side."""

@@ -208,11 +208,19 @@ class Text:
 
     @contextmanager
     def loop(
-        self, begin: str, end: str, step: str, carried: list[tuple[str, str]] | None = None, note: str = ROLLED
+        self,
+        begin: str,
+        end: str,
+        step: str,
+        carried: list[tuple[str, str]] | None = None,
+        note: str = ROLLED,
+        *,
+        may_be_none: bool = False,
     ) -> Iterator["Loop"]:
-        """A loop from `begin` to below `end`, which is larger. `carried` are types and first values of what each turn
-        gives to the next one. Where turns differ, they set the loop's `step`. The `note` is metadata."""
-        loop = Loop(self, begin, end, step, carried or [])
+        """A loop from `begin` to below `end`, which is larger, unless there `may_be_none`: no turn. `carried` are types
+        and first values of what each turn gives to the next one. Where turns differ, they set the loop's `step`. The
+        `note` is metadata."""
+        loop = Loop(self, begin, end, step, carried or [], may_be_none=may_be_none)
         yield loop
         loop.close(note)
 
@@ -281,12 +289,20 @@ class Text:
 class Loop:
     """One that is being written: its index, and the values carried from turn to turn."""
 
-    def __init__(self, text: Text, begin: str, end: str, step: str, carried: list[tuple[str, str]]) -> None:
+    def __init__(
+        self, text: Text, begin: str, end: str, step: str, carried: list[tuple[str, str]], *, may_be_none: bool = False
+    ) -> None:
         self._text, self._end, self.step = text, end, step
         before, self._label = text.name()[1:], text.name()[1:]
+        self._after = text.name()[1:] if may_be_none else None
+        """Where it goes on if there is no turn."""
         text.do(f"br label %{before}")
         text.do(f"{before}:")
-        text.do(f"br label %{self._label}")
+        if self._after:
+            is_some = text.let(f"icmp ult i64 {begin}, {end}")
+            text.do(f"br i1 {is_some}, label %{self._label}, label %{self._after}")
+        else:
+            text.do(f"br label %{self._label}")
         text.do(f"{self._label}:")
         self.index = text.name()
         self._head = len(text.lines)
@@ -297,7 +313,7 @@ class Loop:
 
     def close(self, note: str) -> None:
         text = self._text
-        last, after = text.name()[1:], text.name()[1:]
+        last, after = text.name()[1:], self._after or text.name()[1:]
         text.do(f"br label %{last}")
         text.do(f"{last}:")
         following = text.let(f"add i64 {self.index}, {self.step}")
@@ -309,3 +325,8 @@ class Loop:
             phis.append(f"{name} = phi {type_} [{first}, %{self._before}], [{value}, %{last}]")
         text.lines[self._head : self._head] = phis
         self.results = self.next
+        if self._after:
+            self.results = [
+                text.let(f"phi {type_} [{first}, %{self._before}], [{value}, %{last}]")
+                for (type_, first), value in zip(self._carried, self.next, strict=True)
+            ]
