@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, getcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +25,8 @@ PI = Decimal(
 )
 
 
-def computed(kind: str, x: Array) -> Array:
-    operator = operator_of(f"DML_OPERATOR_ELEMENT_WISE_{kind}", x.size)
+def computed(kind: str, x: Array, **members: Any) -> Array:
+    operator = operator_of(f"DML_OPERATOR_ELEMENT_WISE_{kind}", x.size, **members)
     with ThreadPoolExecutor(1) as helpers:
         device = NumpyDevice(helpers, 1, COMPILER, least=1)
         kernel = device.prepare(operator)
@@ -74,6 +75,15 @@ def test_large_ones_change_nothing_about_those_beside_them(kind: str) -> None:
     same = beside == x
     np.testing.assert_array_equal(made[same].view(np.uint32), again[same].view(np.uint32))
     assert np.isnan(again[7::GUESSED]).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("size", [GUESSED, 3 * GUESSED + 5])
+def test_results_that_lie_apart(kind: str, size: int) -> None:
+    """Pieces of them are made one after the other, and belong at every other place."""
+    x = np.random.default_rng(6).standard_normal(size).astype(np.float32)
+    made = computed(kind, x, OutputTensor={"DataType": "FLOAT32", "Sizes": [size], "Strides": [2]})
+    np.testing.assert_array_equal(made[::2], computed(kind, x))
 
 
 @pytest.mark.parametrize("kind", ["SIN", "TAN"])

@@ -94,7 +94,7 @@ def operator_of(kind: str, elements: int, **members: Any) -> CompiledOperator:
 
 
 def dispatch(device: NumpyDevice, operator: CompiledOperator, inputs: list[Array]) -> Array:
-    output = np.empty(output_of(operator).elements, numpy_type(output_of(operator).DataType))
+    output = np.empty(output_of(operator).reach, numpy_type(output_of(operator).DataType))
     buffers = [array.view(np.uint8).data for array in inputs]
     device.prepare(operator).dispatch(buffers, [output.view(np.uint8).data], never)
     return output

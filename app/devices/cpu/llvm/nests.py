@@ -234,7 +234,9 @@ class _Row:
             start = nest.emit(f"mul i64 {index}, {piece}")
             size = nest.call("umin.i64", "i64", nest.emit(f"sub i64 {self._size}, {start}"), str(piece))
             target = self._piece(element, kept, {}, made, held, start, size)
-            if made:
+            if made and target.step != "packed":
+                nest.move(made, target, size)
+            elif made:
                 is_whole = nest.emit(f"icmp eq i64 {size}, {piece}")
                 nest.if_(is_whole, lambda: nest.move_all(made, target, piece))
                 nest.if_(nest.emit(f"xor i1 {is_whole}, true"), lambda: nest.move(made, target, size))
