@@ -67,6 +67,8 @@ class Numbers:
         places = list(inner_lists(self.text, memory))
         stops, starts = [0, *(stop for _, stop in places)], [*(start for start, _ in places), len(self.text)]
         between = [bytes(self.text[stop:start]).strip() for stop, start in zip(stops, starts, strict=True)]
+        if not places and not between[0][1:-1].strip():  # no tensors, of which others know whether there may be none
+            return []
         if between != [b"[", *[b","] * (len(places) - 1), b"]"]:
             name = tensor_name(path)
             raise refused(path, f"Data of {name} must be a list, with those of each of its tensors.", None, "a list")

@@ -87,6 +87,9 @@ class Operator(Lenient):
     `Role`), its support table, which inputs its output may alias, the formula as the documentation prints it, how exact
     it is, and `formula` itself. Optional attributes have their default in the field. `forms.py` has the usual sets of
     fields.
+
+    DirectML's structures have no defaults. An attribute has one here if its page, or DirectMLX, names a usual value,
+    and is required if not.
     """
 
     # Defaults are validated since they are to be FLOAT as well: 0.2 left out and 0.2 given are one number.

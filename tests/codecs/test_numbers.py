@@ -244,6 +244,15 @@ def test_lists_in_a_list_wherever_blocks_end(monkeypatch: pytest.MonkeyPatch) ->
         assert [bytes(each.text).decode() for each in found] == inner
 
 
+def test_an_empty_list_is_one() -> None:
+    with MemoryAccount(1 << 30).open() as memory:
+        for text in (b"[]", b" [ \n] "):
+            assert Numbers(memoryview(text)).split(("inputs", "X"), memory) == []
+        for text in (b"[1]", b"[,]"):
+            with pytest.raises(ContractError, match="must be a list"):
+                Numbers(memoryview(text)).split(("inputs", "X"), memory)
+
+
 def test_others_have_their_turn() -> None:
     with (
         MemoryAccount(1 << 30).open() as memory,

@@ -165,6 +165,16 @@ def test_null_is_not_taken_for_what_is_missing(client: httpx.Client, post: Post,
     assert error["message"] == f"{name} is null; it must be an object."
 
 
+@pytest.mark.parametrize("data", ["AACAPw==", [1], {"data": "AACAPw=="}], ids=["base64", "numbers", "an object"])
+def test_null_attributes_are_told_as_such_whatever_data_there_are(client: httpx.Client, data: object) -> None:
+    tensor = {"DataType": "FLOAT32", "Sizes": [1]}
+    operator = {"Type": "LP_NORMALIZATION", "InputTensor": tensor, "Axis": None, "P": 2}
+    error = error_at(
+        "/operator/Axis", client.post("/v1/dispatch", json={"operator": operator, "inputs": {"InputTensor": data}})
+    )
+    assert error["message"] == "Axis is null; it must be an integer."
+
+
 @both_encodings
 def test_null_data_are_told_as_such(client: httpx.Client, post: Post) -> None:
     document = request(CELU, {"InputTensor": X}) | {"inputs": {"InputTensor": None}}

@@ -240,6 +240,27 @@ def test_no_output_is_written_if_another_does_not_fit(client: httpx.Client, memo
     assert bytes(memory.buf) == b"\xff" * 4096
 
 
+@pytest.mark.parametrize(("first", "second"), [(8, 0), (0, 4), (0, 0)])
+def test_outputs_that_overlap(client: httpx.Client, memory: Memory, first: int, second: int) -> None:
+    """The one that is written first would not be what was computed."""
+    register(client, "r", memory.name, 100)
+    places = {"OutputTensors[0]": shared("r", 8, first), "OutputTensors[1]": shared("r", 16, second)}
+    sizes = {"OutputTensors[0].Sizes": [2, 1], "OutputTensors[1].Sizes": [2, 2]}
+    types = {f"{name}.DataType": "FLOAT32" for name in places}
+    document = {
+        "inputs": [listed("InputTensor", X)],
+        "parameters": {"Axis": 1} | sizes | types,
+        "outputs": [{"name": name, "parameters": parameters} for name, parameters in places.items()],
+    }
+    said = error_of(post(client, "/v2/models/split/infer", document))
+    assert said.endswith("no two outputs may overlap.")
+    assert f"begins at offset {max(first, second)} of region r" in said
+    assert bytes(memory.buf) == b"\xff" * 4096
+    places["OutputTensors[1]"]["shared_memory_offset"] = first + 8  # right behind the other one
+    assert post(client, "/v2/models/split/infer", document).status_code == 200
+    assert bytes(memory.buf[first : first + 24]) == np.hstack([X[:, :1].ravel(), X[:, 1:].ravel()]).tobytes()
+
+
 def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, memory: Memory) -> None:
     """Mapped memory would end the process at the first access to what is gone."""
     register(client, "r", memory.name, 4096)

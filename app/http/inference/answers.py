@@ -1,7 +1,8 @@
 """Inference answers: JSON, and behind it or in shared memory the output's data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import orjson
 
@@ -87,6 +88,7 @@ class AnswerForm:
         self._outputs = [
             OutputForm(prepared, name, said, binary_data_output, made.get(name)) for name, said in wanted.items()
         ]
+        _check_apart(self._outputs)
         document = InferResponse(
             model_name=model,
             model_version=version,
@@ -153,6 +155,22 @@ class AnswerForm:
                 yield separator + each.json
             separator = b","
         yield _CLOSING
+
+
+def _check_apart(outputs: Sequence[OutputForm]) -> None:
+    """Whether no two outputs meet in a region, where one would write over the other. Raises ContractError."""
+    placed = [
+        (each.wanted.shared_memory_region, each.wanted.shared_memory_offset, each.size, each.name)
+        for each in outputs
+        if each.wanted.shared_memory_region is not None
+    ]
+    for (region, start, size, name), (other_region, other_start, _, other) in pairwise(sorted(placed)):
+        if region == other_region and other_start < start + size:
+            raise _refused(
+                other,
+                f"{other} begins at offset {other_start} of region {region}, where {name} ends at {start + size}; "
+                "no two outputs may overlap.",
+            )
 
 
 def _made(prepared: Prepared, name: str) -> Made:

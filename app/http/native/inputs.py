@@ -82,7 +82,7 @@ def described(document: object, codec: Decoder, memory: MemoryShare, *, only_lig
             inputs[name] = [data for _, data in pairs]
             if desc is None or descs is desc:
                 operator[name] = [each for each, _ in pairs]
-    for name in [name for name, desc in operator.items() if desc is None]:
+    for name in [name for name, desc in operator.items() if desc is None and name not in document["operator"]]:
         del operator[name]  # it is missing, as it was
     return document | {"operator": operator, "inputs": inputs}
 

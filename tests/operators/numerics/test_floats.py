@@ -10,6 +10,7 @@ import pytest
 
 from app.devices.device import Device
 from app.memory.arrays import Array
+from app.operators.operator import PREFIX
 from tests.operators.numerics.cases import (
     BINARY,
     CONSTANT_POWS,
@@ -33,6 +34,7 @@ RANDOM = 1 << int(os.environ.get("NUMERICS_RANDOM_BITS", "15"))
 SWISHES = [case for case in UNARY if case.kind.endswith("ACTIVATION_SWISH")]
 SIGNED_ZEROS = [*CONSTANT_POWS, *SCALED_CONSTANT_POWS, *PARAMETERIZED_RELUS, *SWISHES]
 """Whose results of 0 have a sign that matters."""
+EXPONENTIAL_UNITS = {f"{PREFIX}ACTIVATION_{kind}" for kind in ("ELU", "CELU", "SCALED_ELU")}
 
 unary = pytest.mark.parametrize("case", UNARY, ids=str)
 binary = pytest.mark.parametrize("case", BINARY, ids=str)
@@ -52,6 +54,18 @@ def check_case(device: Device, case: Case, bound: int, *inputs: Array) -> None:
 @unary
 def test_all_float16_values(device: Device, case: Case) -> None:
     check_case(device, case, min(case.bound, FLOAT16_BOUND), all_float16())
+
+
+@pytest.mark.parametrize("case", [case for case in UNARY if case.kind in EXPONENTIAL_UNITS], ids=str)
+def test_exponential_units_of_float16(device: Device, case: Case) -> None:
+    """As their notes say: 0.1 ULP more than what rounding takes."""
+    x = all_float16()
+    actual = evaluate(device, case.kind, case.attributes, x).astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        exact = case.exact(wide(x))
+        held = np.abs(exact) <= np.finfo(np.float16).max
+        units = np.spacing(np.abs(rounded(exact, np.float16)[held])).astype(np.longdouble)
+    assert np.max(np.abs(actual[held] - exact[held]) / units) <= 0.6
 
 
 @unary
