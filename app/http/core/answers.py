@@ -1,10 +1,12 @@
 """Answers, from documents to what is sent."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from app.codecs.codec import Encoded, Piece
-from app.http.core.exchange import JOINED, Reply
+from app.codecs.codec import Codec, Encoded, Piece
+from app.http.core.documents import CODECS
+from app.http.core.exchange import JOINED, Reply, nothing
+from app.http.core.media_types import JSON
 
 Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Header fields that several answers have."""
@@ -18,6 +20,12 @@ def content_type(media_type: str) -> tuple[bytes, bytes]:
 def answered(content: Encoded, fields: Fields, sent: Callable[[], None], status: int = 200) -> Reply:
     """`status` with `content`, about which `fields` say all but its length. Raises as `Reply` does."""
     return Reply(status, [(b"content-length", b"%d" % content.length), *fields], content, sent)
+
+
+def told(document: Any, fields: Fields = (), status: int = 200, codec: Codec = CODECS[JSON]) -> Reply:
+    """`status` with `document`, which has no tensor data."""
+    text = codec.encode_value(document)
+    return answered(Encoded(len(text), (text,)), [content_type(codec.media_type), *fields], nothing, status)
 
 
 def grouped(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

@@ -13,12 +13,15 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
+from starlette.routing import BaseRoute
 
+from app.http.core.answers import told
+from app.http.core.exchange import Reply, Request
 from app.http.core.headers import JSON_LENGTH, REQUEST_ID
 from app.http.core.media_types import JSON, MSGPACK
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
+from app.http.core.routes import Given, pages
 from app.operators.catalog import OperatorDesc
 from app.operators.fusion import FusedActivation
 
@@ -124,12 +127,8 @@ def metrics() -> Json:
     return operation("getMetrics", "Metrics for Prometheus", kinds, 401, 412)
 
 
-def install(app: FastAPI, path: str | None) -> None:
-    """Have `app` know the whole document, and answer with it at `path`, if there is one.
-
-    FastAPI would make it when it is first asked for, in the event loop, which that takes 0.3 s.
-    """
-    making = asyncio.Lock()
+def install(app: FastAPI) -> None:
+    """Have `app` know the whole document."""
 
     def document() -> Json:
         if app.openapi_schema is None:
@@ -160,14 +159,19 @@ def install(app: FastAPI, path: str | None) -> None:
             app.openapi_schema = made
         return app.openapi_schema
 
-    async def answer(_: Request) -> JSONResponse:
-        async with making:
-            made = await asyncio.to_thread(document)
-        return JSONResponse(made)
-
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way
-    if path:
-        app.add_route(path, answer, include_in_schema=False)
+
+
+def routes(app: FastAPI) -> list[BaseRoute]:
+    """That of the document of `app`. It would take the event loop 0.3 s to make it, when it is first asked for."""
+    documents, making = pages(), asyncio.Lock()
+
+    @documents.get("/openapi.json")
+    async def answer(_: Request, __: Given) -> Reply:
+        async with making:
+            return told(await asyncio.to_thread(app.openapi))
+
+    return documents.routes
 
 
 def operation(

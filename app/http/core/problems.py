@@ -6,9 +6,7 @@ from typing import Any, NotRequired
 
 import orjson
 from starlette.exceptions import HTTPException
-from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
-from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from app.codecs.structure import Unreadable
@@ -27,8 +25,6 @@ RETRY_AFTER_SECONDS = 1
 INFERENCE_PATHS = "/v2/"
 """Where the Open Inference Protocol is spoken."""
 
-
-_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 # Where Starlette gives no more than the title.
 _DETAILS = {
@@ -211,34 +207,9 @@ EXPECTED = tuple(REASONS)
 FAULT = "fault"
 
 
-def _reason(error: Exception) -> str:
-    return next((reason for kind, reason in REASONS.items() if isinstance(error, kind)), FAULT)
-
-
-async def answer_problem(request: StarletteRequest, error: Exception) -> Response:
-    """Exception handler of FastAPI's application."""
-    problem = problem_for(error)
-    request.state.refusal = _reason(error)
-    if problem.status_code == 405 and (methods := _methods_at(request)):
-        problem.headers["Allow"] = ", ".join(methods)  # Starlette names those of one route, of several at this path
-    return problem.at(request.url.path)
-
-
-def _methods_at(request: StarletteRequest) -> list[str]:
-    """What the routes at the path of `request` allow."""
-    routes = request.app.routes
-    found = [
-        method
-        for method in _METHODS
-        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
-    ]
-    # These are answered where GET is, or anything at all (kept.py).
-    return found and sorted([*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"])
-
-
 def refused(request: Request, error: Exception) -> Reply:
     """The problem that tells a client of `error`, noted with `request`."""
-    request.refusal = _reason(error)
+    request.refusal = next((reason for kind, reason in REASONS.items() if isinstance(error, kind)), FAULT)
     return Reply.of(problem_for(error).at(request.path))
 
 

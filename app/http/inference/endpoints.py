@@ -1,6 +1,6 @@
 """POST /v2/models/{name}/infer, the path that tensors take."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
@@ -28,7 +29,7 @@ from app.http.core.exchange import Reply, Request
 from app.http.core.graphs import MOST, MOST_BYTES
 from app.http.core.headers import JSON_LENGTH, Headers
 from app.http.core.media_types import JSON, OCTETS
-from app.http.core.routes import DirectRoute
+from app.http.core.routes import Given, router
 from app.http.inference import openapi
 from app.http.inference.answers import Answer
 from app.http.inference.file_models import FileModel, NotCompiled
@@ -177,7 +178,7 @@ class InferEndpoint:
         service.caches["inferences"] = self._reader.cache
         repository.rehearse = self.rehearse
 
-    async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
+    async def __call__(self, request: Request, path: Given) -> Reply:
         name, version = path["name"], path.get("version")
         model = self.models.operator(name, version) or await self.models.find(name, version)
         started = perf_counter_ns()
@@ -388,10 +389,12 @@ def _json_bytes(headers: Headers, body: Body) -> int:
     return size
 
 
-def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
+def routes(endpoint: InferEndpoint) -> list[BaseRoute]:
     """The routes to `endpoint`."""
+    v2 = router("inference")
     text = (
         "Execute a model, an operator, a kept graph or one from a file: tensors in, results out, as numbers or binary."
     )
-    described = zip((PATH, VERSIONED), openapi.infer(), strict=True)
-    return [DirectRoute(path, endpoint, "inference", text, each) for path, each in described]
+    for path, described in zip((PATH, VERSIONED), openapi.infer(), strict=True):
+        v2.post(path, description=text, **described)(endpoint)
+    return v2.routes

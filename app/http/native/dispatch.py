@@ -1,8 +1,10 @@
 """POST /v1/dispatch, the path that tensors take."""
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
+
+from starlette.routing import BaseRoute
 
 from app.codecs.codec import Body, Decoder, Encoded
 from app.engine.prepared import Outcome
@@ -17,7 +19,7 @@ from app.http.core.bodies import (
 )
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
-from app.http.core.routes import DirectRoute
+from app.http.core.routes import Given, router
 from app.http.native import openapi
 from app.http.native.accepted import form_of_answer
 from app.http.native.answers import AnswerForm
@@ -116,12 +118,14 @@ def _encoded(wanted: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: M
     return staged("encode", wanted.write, dispatch, outcome, memory)
 
 
-def route(reader: DispatchReader) -> DirectRoute:
+def routes(reader: DispatchReader) -> list[BaseRoute]:
     """That of all dispatches which say what to execute."""
     reader.service.caches["requests"] = reader.cache
+    v1 = router("native", "/v1")
 
-    def answer(request: Request, _: Mapping[str, str]) -> Coroutine[Any, Any, Reply]:
+    @v1.post("/dispatch", **openapi.dispatch())
+    def answer(request: Request, _: Given) -> Coroutine[Any, Any, Reply]:
+        """Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."""
         return answer_dispatch(reader, request)
 
-    text = "Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."
-    return DirectRoute("/v1/dispatch", answer, "native", text, openapi.dispatch())
+    return v1.routes
