@@ -21,7 +21,7 @@ from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.routes import Given, router
 from app.http.native import openapi
-from app.http.native.accepted import form_of_answer
+from app.http.native.accepted import Wanted, form_of_answer
 from app.http.native.answers import AnswerForm
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
@@ -43,7 +43,7 @@ def answer_dispatch(reader: Reader, request: Request) -> Coroutine[Any, Any, Rep
     return answer_in(wanted, codec_of_request(headers.get(b"content-type", b"")), reader, request)
 
 
-async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request: Request) -> Reply:
+async def answer_in(wanted: Wanted, given: Decoder, reader: Reader, request: Request) -> Reply:
     """The same of a body in the representation `given`, answered in the form `wanted`."""
     service = reader.service
     memory = service.memory.open()
@@ -69,14 +69,15 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
             work = partial(_read_and_executed, reader, given, body, memory, request)
             dispatch, outcome = await service.run(work, memory, request.body.hung_up, stages)
         request.outcome = outcome
-        if wanted.takes_long(dispatch):
-            encode = partial(_encoded, wanted, dispatch, outcome, memory)
+        form = wanted(dispatch)
+        if form.takes_long(dispatch):
+            encode = partial(_encoded, form, dispatch, outcome, memory)
             content = await service.run(encode, memory, request.body.hung_up, stages)
         elif stages is None:
-            content = wanted.write(dispatch, outcome, memory)
+            content = form.write(dispatch, outcome, memory)
         else:
-            content = recorded(stages, staged, "encode", wanted.write, dispatch, outcome, memory)
-        fields = wanted.fields(dispatch)
+            content = recorded(stages, staged, "encode", form.write, dispatch, outcome, memory)
+        fields = form.fields(dispatch)
         if b"accept-encoding" in request.headers:
             content, coding = await compressed(service, request, content, memory)
             fields = [*fields, *coding]
@@ -113,9 +114,9 @@ def _read_and_executed(
     return dispatch, reader.service.execute_in(ticket, dispatch.prepared, data, memory)
 
 
-def _encoded(wanted: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare, _: Ticket[None]) -> Encoded:
+def _encoded(form: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare, _: Ticket[None]) -> Encoded:
     """The answer, by a worker."""
-    return staged("encode", wanted.write, dispatch, outcome, memory)
+    return staged("encode", form.write, dispatch, outcome, memory)
 
 
 def routes(reader: DispatchReader) -> list[BaseRoute]:

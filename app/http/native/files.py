@@ -19,7 +19,7 @@ from app.http.core.exchange import Reply, Request
 from app.http.core.media_types import media_type, unsupported
 from app.http.core.routes import Given, router
 from app.http.native import openapi
-from app.http.native.accepted import FORMATS, AcceptedForm, accepted_for_files
+from app.http.native.accepted import FORMATS, accepted_for_files, wanted_form
 from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in
 from app.http.native.requests import Reader
@@ -50,7 +50,7 @@ def routes(reader: Reader) -> list[BaseRoute]:
         kind = _format_of(headers.get(b"content-type", b""))
         make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
         codec = make(kind, path["Type"], request.query, max_bytes)
-        wanted = AcceptedForm(accept, kind, prefers_minimal(headers.get(b"prefer", b"")))
+        wanted = wanted_form(accept, kind, prefers_minimal(headers.get(b"prefer", b"")))
         try:
             return await answer_in(wanted, codec, reader, request)
         except ContractError as error:
