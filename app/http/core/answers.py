@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from app.codecs.codec import Codec, Encoded, Piece
-from app.http.core.documents import CODECS
+from app.codecs.json import JsonCodec
 from app.http.core.exchange import JOINED, Reply, nothing
-from app.http.core.media_types import JSON
 
 Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Header fields that several answers have."""
+
+
+_JSON = JsonCodec()
 
 
 def content_type(media_type: str) -> tuple[bytes, bytes]:
@@ -22,10 +24,14 @@ def answered(content: Encoded, fields: Fields, sent: Callable[[], None], status:
     return Reply(status, [(b"content-length", b"%d" % content.length), *fields], content, sent)
 
 
-def told(document: Any, fields: Fields = (), status: int = 200, codec: Codec = CODECS[JSON]) -> Reply:
+def told(document: Any, fields: Fields = (), status: int = 200, codec: Codec = _JSON) -> Reply:
     """`status` with `document`, which has no tensor data."""
-    text = codec.encode_value(document)
-    return answered(Encoded(len(text), (text,)), [content_type(codec.media_type), *fields], nothing, status)
+    return whole(codec.encode_value(document), codec.media_type, fields, status)
+
+
+def whole(content: bytes, media_type: str, fields: Fields = (), status: int = 200) -> Reply:
+    """The same of what is written already."""
+    return answered(Encoded(len(content), (content,)), [content_type(media_type), *fields], nothing, status)
 
 
 def grouped(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

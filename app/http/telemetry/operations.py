@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from starlette.responses import Response
 from starlette.routing import BaseRoute
 from typing_extensions import TypedDict
 
 from app.engine.service import Service, State
 from app.http.core import openapi
-from app.http.core.answers import told
+from app.http.core.answers import told, whole
 from app.http.core.exchange import Reply, Request
 from app.http.core.problems import RETRY_AFTER_SECONDS
 from app.http.core.routes import Given, router
@@ -45,7 +44,7 @@ def routes(service: Service, collected: Metrics) -> list[BaseRoute]:
             text, kind = collected.render(with_exemplars=True), collected.media_type_with_exemplars
         else:
             text, kind = collected.render(), collected.media_type
-        return Reply.of(Response(text, headers={"cache-control": "no-store"}, media_type=kind))
+        return whole(text, kind, [_NOT_KEPT])
 
     def health(status: int) -> Reply:
         return answer_probe(Health(status=service.state, detail=service.placement.troubles()), status)
