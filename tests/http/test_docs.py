@@ -5,6 +5,7 @@ import re
 import threading
 from html.parser import HTMLParser
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -14,8 +15,9 @@ from fastapi.openapi.utils import get_openapi
 
 from app.http.core import openapi
 from app.http.core.exchange import Reply, Request
-from app.http.core.routes import routed
+from app.http.core.routes import routed, router
 from app.http.native.accepted import FORMATS
+from app.http.telemetry.operations import Health
 from app.operators.catalog import OPERATORS
 from tests.conftest import ServerFactory
 from tests.http.refusals import refusal_of
@@ -121,6 +123,9 @@ def test_the_document_is_made_once_and_not_by_the_event_loop(monkeypatch: pytest
 
     monkeypatch.setattr(openapi, "get_openapi", make)
     app = FastAPI(openapi_url=None)
+    there = router("operations")
+    there.get("/health/live", **openapi.health("live", "Tell whether the process answers", Health))(AsyncMock())
+    app.router.routes += there.routes
     openapi.install(app)
     handler = routed(openapi.routes(app))
 
