@@ -26,14 +26,14 @@ from app.engine.graph_entries import Entries, SharedEntries
 from app.engine.service import Service
 from app.environment import strange_variables
 from app.http.core import openapi
-from app.http.core.asgi import Application, answered_by
+from app.http.core.asgi import Application
 from app.http.core.auth import authenticating
 from app.http.core.cors import sharing
 from app.http.core.exchange import Handler
 from app.http.core.kept import telling
 from app.http.core.keys import Keys
-from app.http.core.problems import EXPECTED, answer_problem, refusing
-from app.http.core.routes import DirectRoute, routed
+from app.http.core.problems import refusing
+from app.http.core.routes import routed
 from app.http.core.watched import Watched
 from app.http.inference import endpoints, shared_memory_routes
 from app.http.inference import routes as inference
@@ -143,44 +143,40 @@ def create_app(
             {"name": "inference", "description": "The Open Inference Protocol (KServe V2), with Triton's extensions."},
             {"name": "operations", "description": "Health and metrics."},
         ],
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,  # to a client that posts, a redirect is worse than a 404
         lifespan=lifespan,
-        exception_handlers=dict.fromkeys(EXPECTED, answer_problem),
     )
-    app.state.service = service
     app.state.metrics = metrics
     app.state.access_log = access_log
     app.state.tracing = traces
-    app.state.inference = endpoints.InferEndpoint(service, metrics, repository)
+    app.state.inference = inferences = endpoints.InferEndpoint(service, metrics, repository)
     reader = DispatchReader(service)
     app.router.routes += [
-        dispatch.route(reader),
-        dxdispatch.route(service, metrics.dispatched),
-        files.route(reader),
+        *dispatch.routes(reader),
+        *dxdispatch.routes(service, metrics.dispatched),
+        *files.routes(reader),
         *graphs.routes(service),
-        *endpoints.routes(app.state.inference),
+        *endpoints.routes(inferences),
+        *native.routes(service),
+        *inference.routes(service, inferences),
+        *shared_memory_routes.routes(service, inferences.regions),
+        *operations.routes(service, metrics),
     ]
-    app.include_router(native.router)
-    app.include_router(graphs.router)
-    app.include_router(inference.router)
-    app.include_router(shared_memory_routes.router)
-    app.include_router(operations.router)
-    openapi.install(app, "/openapi.json" if settings.docs else None)
+    openapi.install(app)
     if settings.docs:
         drawing = min(service.devices.values(), key=lambda device: device.kind != "cpu")
-        playground.install(app, drawing)
-        docs.install(app)
-        errors.install(app)
-        reference.install(app, drawing)
+        app.router.routes += [
+            *openapi.routes(app),
+            *playground.routes(drawing),
+            *docs.routes(),
+            *errors.routes(),
+            *reference.routes(drawing),
+        ]
     return app
 
 
 def answering(app: FastAPI) -> Handler:
     """What answers each request by `app`, for everyone and unseen. It raises what is refused."""
-    routes = [route for route in app.routes if isinstance(route, DirectRoute)]
-    return routed(routes, telling(answered_by(app)))
+    return telling(routed(app.routes))
 
 
 def handler_of(app: FastAPI, settings: Settings, keys: Keys) -> Handler:

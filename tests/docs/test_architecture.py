@@ -24,6 +24,7 @@ WAY = [
     "http/core/cors.py",
     "http/core/auth.py",
     "http/core/problems.py",
+    "http/core/kept.py",
     "http/core/routes.py",
     "http/native/dispatch.py",
     "http/inference/endpoints.py",

@@ -1,18 +1,23 @@
 """Dispatches of graphs that differ in their tensor data only are judged twice and then found."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 import numpy as np
 import pytest
+from starlette.exceptions import HTTPException
 
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
 from app.http.core.documents import CODECS, TooHeavy, read_document
-from app.http.native.graphs import GraphDispatchEndpoint, GraphReader, keep
+from app.http.core.exchange import Request
+from app.http.core.routes import routed
+from app.http.native import graphs
+from app.http.native.graphs import GraphReader, keep
 from app.http.native.requests import DispatchReader, Reader
 from app.memory.accounts import MemoryShare
 from app.settings import Settings
@@ -59,11 +64,28 @@ def kept(service: Service, memory: MemoryShare) -> KeptGraph:
 
 
 def test_dispatches_of_a_kept_graph(service: Service, memory: MemoryShare, kept: KeptGraph) -> None:
-    """By one reader, for as long as the graph is kept."""
-    endpoint = GraphDispatchEndpoint(service)
-    assert finds(endpoint._reader(kept), memory, {}) == [False, False, True, True]
-    assert finds(endpoint._reader(kept), memory, {"data": "base64"}) == [False, False, True, True]
-    assert finds(endpoint._reader(kept), memory, {}) == [True] * 4
+    reader = GraphReader(service, kept)
+    assert finds(reader, memory, {}) == [False, False, True, True]
+    assert finds(reader, memory, {"data": "base64"}) == [False, False, True, True]
+    assert finds(reader, memory, {}) == [True] * 4
+
+
+def test_all_are_read_by_one_reader(service: Service, kept: KeptGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as the graph is kept."""
+    made: list[KeptGraph] = []
+
+    class Noted(GraphReader):
+        def __init__(self, service: Service, kept: KeptGraph) -> None:
+            super().__init__(service, kept)
+            made.append(kept)
+
+    monkeypatch.setattr(graphs, "GraphReader", Noted)
+    handler, body = routed(graphs.routes(service)), cast("Any", None)
+    path = f"/v1/graphs/{kept.entry.record.id}/dispatch"
+    for _ in range(3):
+        with pytest.raises(HTTPException, match="415"):
+            asyncio.run(handler(Request("POST", path, path.encode(), b"", [], body, {})))
+    assert made == [kept]
 
 
 @pytest.mark.parametrize("members", [{"inputs": {"x": [1] * 20_000}}, {"other": [[]] * 5000}, {"device": "numpy"}])

@@ -1,4 +1,4 @@
-"""Handlers as ASGI applications, and ASGI applications as handlers."""
+"""Handlers as ASGI applications."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from app.codecs.codec import Encoded
-from app.http.core.asgi import Application, AsgiBody, answered_by, request_of
+from app.http.core.asgi import Application, AsgiBody
 from app.http.core.exchange import JOINED, Disconnected, Reply, Request, in_task
 
 T = TypeVar("T")
@@ -125,43 +125,6 @@ class TestApplication:
         assert b"".join(message["body"] for message in rest) == given
         assert [message["more_body"] for message in rest] == [True] * (len(rest) - 1) + [False]
         assert said == ["sent"]
-
-
-class TestAnsweredBy:
-    """An ASGI application as a handler."""
-
-    def ask(self, app: Any, *pieces: bytes, more: bool = False) -> Reply:
-        return run(answered_by(app)(request_of(SCOPE, messages(*pieces, more=more))))
-
-    def test_the_answer_is_the_applications(self) -> None:
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            body = b""
-            while (message := await receive())["type"] == "http.request" and message["more_body"]:
-                body += message["body"]
-            assert {key: scope[key] for key in SCOPE} == SCOPE
-            assert (await receive())["type"] == "http.disconnect"
-            await send({"type": "http.response.start", "status": 201, "headers": [(b"X-Y", b"z")]})
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-            await send({"type": "http.response.body"})
-
-        reply = self.ask(app, b"abc", b"def")
-        assert (reply.status, reply.headers) == (201, [(b"x-y", b"z"), (b"content-length", b"6")])
-        assert b"".join(reply.pieces) == b"abcdef"
-
-    def test_one_that_is_not_complete_is_a_fault(self) -> None:
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            await send({"type": "http.response.start", "status": 200})
-
-        with pytest.raises(RuntimeError, match="without completing"):
-            self.ask(app, b"")
-
-    def test_one_that_ends_since_the_client_is_gone_is_none(self) -> None:
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            while (await receive())["type"] == "http.request":
-                pass
-
-        with pytest.raises(Disconnected):
-            self.ask(app, b"ab", more=True)
 
 
 def test_what_wants_a_task_gets_one() -> None:

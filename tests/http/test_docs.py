@@ -5,6 +5,7 @@ import re
 import threading
 from html.parser import HTMLParser
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -13,8 +14,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.http.core import openapi
-from app.http.native import graphs
+from app.http.core.exchange import Reply, Request
+from app.http.core.routes import routed, router
 from app.http.native.accepted import FORMATS
+from app.http.telemetry.operations import Health
 from app.operators.catalog import OPERATORS
 from tests.conftest import ServerFactory
 from tests.http.refusals import refusal_of
@@ -120,15 +123,18 @@ def test_the_document_is_made_once_and_not_by_the_event_loop(monkeypatch: pytest
 
     monkeypatch.setattr(openapi, "get_openapi", make)
     app = FastAPI(openapi_url=None)
-    app.include_router(graphs.router)
-    openapi.install(app, "/openapi.json")
+    there = router("operations")
+    there.get("/health/live", **openapi.health("live", "Tell whether the process answers", Health))(AsyncMock())
+    app.router.routes += there.routes
+    openapi.install(app)
+    handler = routed(openapi.routes(app))
 
-    async def ask() -> list[httpx.Response]:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-            return await asyncio.gather(*(client.get("/openapi.json") for _ in range(3)))
+    async def ask() -> list[Reply]:
+        body: Any = None
+        request = Request("GET", "/openapi.json", b"/openapi.json", b"", [], body, {})
+        return await asyncio.gather(*(handler(request) for _ in range(3)))
 
-    assert [answer.status_code for answer in asyncio.run(ask())] == [200] * 3
+    assert [reply.status for reply in asyncio.run(ask())] == [200] * 3
     (maker,) = makers
     assert maker != threading.get_ident()
 

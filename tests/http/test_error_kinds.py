@@ -20,7 +20,7 @@ from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
 from app.http.core.documents import CODECS
-from app.http.core.exchange import Disconnected, Reply
+from app.http.core.exchange import Disconnected
 from app.http.core.problems import EXPECTED, OF_STATUS, Problem, Throttled, problem_for
 from app.http.native.inputs import described
 from app.http.server.replies import head_of
@@ -70,7 +70,7 @@ def test_what_is_raised(error: Exception, kind: Kind) -> None:
 
 
 def problem_of_error(error: Exception) -> dict[str, Any]:
-    made: dict[str, Any] = httpx.Response(200, content=bytes(problem_for(error).body)).json()
+    made: dict[str, Any] = httpx.Response(200, content=b"".join(problem_for(error).at("/").pieces)).json()
     return made
 
 
@@ -98,7 +98,7 @@ def test_every_kind_can_be_raised_and_is_told_of() -> None:
 
 @pytest.mark.parametrize("status", [*OF_STATUS, 402, 501])
 def test_every_status_has_a_kind(status: int) -> None:
-    problem = httpx.Response(200, content=bytes(Problem(status, "No.").body)).json()
+    problem = Problem(status, "No.").document
     assert Kind(problem["type"].removeprefix("/errors#")) is OF_STATUS.get(
         status, Kind.UNSUPPORTED if status > 500 else Kind.UNREADABLE
     )
@@ -115,7 +115,7 @@ def test_every_status_has_a_kind(status: int) -> None:
     ],
 )
 def test_phrases_are_the_same_whichever_python_it_is(status: int, phrase: str) -> None:
-    reply = Reply.of(Problem(status, "No."))
+    reply = Problem(status, "No.").at("/")
     assert head_of(reply, []).startswith(f"HTTP/1.1 {status} {phrase}\r\n".encode())
     assert httpx.Response(200, content=b"".join(reply.pieces)).json()["title"] == phrase
 

@@ -11,6 +11,8 @@ import pytest
 from app.codecs.codec import Encoded
 from app.http.core.exchange import Reply, Request
 from app.http.core.kept import LEAST, telling
+from app.http.core.problems import refusing
+from app.http.core.routes import Given, pages, routed
 from tests.http.refusals import refusal_of
 from tests.inference.wire import error_of
 
@@ -150,3 +152,17 @@ def test_a_request_stays_what_it_is() -> None:
         assert asyncio.run(telling(answer)(request)).status == 200
         assert request.method == method
     assert asked == ["GET", "GET"]
+
+
+def test_who_asks_which_methods_there_are_is_not_refused() -> None:
+    there = pages()
+
+    @there.get("/a")
+    async def answer(request: Request, path: Given) -> Reply:
+        raise AssertionError("nobody asks for it")
+
+    body: Any = None
+    request = Request("OPTIONS", "/a", b"/a", b"", [], body, {})
+    reply = asyncio.run(refusing(telling(routed(there.routes)))(request))
+    assert (reply.status, reply.headers) == (204, [(b"allow", b"GET, HEAD, OPTIONS")])
+    assert (request.refusal, request.route) == ("", "/a")

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from app.codecs.codec import Encoded
-from app.http.core.asgi import answered_by
-from app.http.core.exchange import Handler, Reply, Request
+from app.http.core.exchange import Disconnected, Handler, Reply, Request
 from app.http.server.connection import connections
 from app.http.server.framing import MAX_FIELDS
 from app.http.server.limit import ConnectionLimit
@@ -44,45 +44,35 @@ class Application:
         self.events: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http"
-        path = scope["path"]
+        raise AssertionError("it is a handler")
+
+    async def handle(self, request: Request) -> Reply:
+        path = request.path
         events = self.events  # a request that outlives its test is no business of the next one
         events.put(path)
         body = b""
         if path == "/fail":
             raise ValueError("no")
-        if path == "/silent":
-            return
         if path == "/slow":
             await asyncio.sleep(SLOW_SECONDS)
         if not path.startswith("/early"):
-            while (message := await receive())["type"] == "http.request":
-                body += message["body"]
-                if not message["more_body"]:
-                    break
-            else:
+            try:
+                body = await whole(request)
+            except (Disconnected, HTTPException):
                 events.put("disconnect")
-                return
+                raise
         if path.endswith("/large"):
             body = b"x" * LARGE_BYTES
         answer = json.dumps(
             {
                 "path": path,
-                "version": scope["http_version"],
-                "headers": [(name.decode(), value.decode()) for name, value in scope["headers"]],
+                "version": request.version,
+                "headers": [(name.decode(), value.decode()) for name, value in request.raw_headers],
                 "body": body.decode(),
             }
         ).encode()
-        headers = [(b"content-length", b"%d" % len(answer))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for start in range(0, len(answer), PIECE):
-            piece = answer[start : start + PIECE]
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def handle(self, request: Request) -> Reply:
-        """The same as a handler."""
-        return await answered_by(self)(request)
+        pieces = [answer[start : start + PIECE] for start in range(0, len(answer), PIECE)]
+        return Reply(200, [(b"content-length", b"%d" % len(answer))], Encoded(len(answer), pieces))
 
     def assert_saw(self, *events: str) -> None:
         """Takes what has happened since the last call, waiting for it if need be."""
@@ -651,11 +641,8 @@ def test_trailer_fields_do_not_reach_the_application(server: Running) -> None:
     assert [name for name, _ in response.json()["headers"]] == ["host", "transfer-encoding", "connection"]
 
 
-@pytest.mark.parametrize("path", ["/fail", "/silent"])
-def test_answers_500_if_the_application_does_not_answer(
-    server: Running, path: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    [response] = server.ask(get(path))
+def test_answers_500_if_the_handler_fails(server: Running, caplog: pytest.LogCaptureFixture) -> None:
+    [response] = server.ask(get("/fail"))
     assert_problem(response, 500)
     assert caplog.records
 

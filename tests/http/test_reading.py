@@ -15,6 +15,7 @@ from app.engine.service import Service
 from app.http.core.asgi import AsgiBody
 from app.http.core.bodies import OFFLOADED
 from app.http.core.exchange import Request
+from app.http.core.routes import Route
 from app.http.native import dispatch, files
 from app.http.native.answers import DocumentForm, FileForm
 from app.http.native.dispatch import QUICK
@@ -104,7 +105,7 @@ def test_who_reads_and_writes(
     for form in (DocumentForm, FileForm):
         monkeypatch.setattr(form, "write", noted(form.write, written))
     native = files if kind in (NPY, NPZ) else dispatch
-    endpoint = native.route(DispatchReader(service)).direct
+    endpoint = next(each.answer for each in native.routes(DispatchReader(service)) if isinstance(each, Route))
     body = make()
 
     async def main() -> None:

@@ -213,8 +213,8 @@ def test_one_that_is_loaded_again_and_again_says_so(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Repository, "compiled", compile_and_load)
     with pytest.raises(HTTPException, match="affine:1 is not compiled for this request: it was loaded again") as raised:
         asyncio.run(ask(endpoint))
-    answer = problem_for(raised.value)
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    problem = problem_for(raised.value)
+    assert (problem.document["status"], problem.headers) == (503, {"Retry-After": "1"})
     repository.close()
     service.close()
     assert service.memory.used == 0

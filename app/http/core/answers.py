@@ -1,13 +1,17 @@
 """Answers, from documents to what is sent."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from app.codecs.codec import Encoded, Piece
-from app.http.core.exchange import JOINED, Reply
+from app.codecs.codec import Codec, Encoded, Piece
+from app.codecs.json import JsonCodec
+from app.http.core.exchange import JOINED, Reply, nothing
 
 Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Header fields that several answers have."""
+
+
+_JSON = JsonCodec()
 
 
 def content_type(media_type: str) -> tuple[bytes, bytes]:
@@ -18,6 +22,16 @@ def content_type(media_type: str) -> tuple[bytes, bytes]:
 def answered(content: Encoded, fields: Fields, sent: Callable[[], None], status: int = 200) -> Reply:
     """`status` with `content`, about which `fields` say all but its length. Raises as `Reply` does."""
     return Reply(status, [(b"content-length", b"%d" % content.length), *fields], content, sent)
+
+
+def told(document: Any, fields: Fields = (), status: int = 200, codec: Codec = _JSON) -> Reply:
+    """`status` with `document`, which has no tensor data."""
+    return whole(codec.encode_value(document), codec.media_type, fields, status)
+
+
+def whole(content: bytes, media_type: str, fields: Fields = (), status: int = 200) -> Reply:
+    """The same of what is written already."""
+    return answered(Encoded(len(content), (content,)), [content_type(media_type), *fields], nothing, status)
 
 
 def grouped(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

@@ -1,18 +1,9 @@
-"""Handlers and ASGI: either is made of the other.
+"""Handlers as ASGI applications: so stock uvicorn, Ray Serve or a test client runs the service's handler."""
 
-So stock uvicorn, Ray Serve or a test client runs the service's handler, and FastAPI's application stands behind it for
-all that is not a tensor's way.
-"""
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from collections.abc import MutableMapping
-from typing import Any
-
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from app.codecs.codec import Encoded
 from app.http.core.answers import grouped
-from app.http.core.exchange import JOINED, Disconnected, Handler, Reply, Request, in_task
+from app.http.core.exchange import JOINED, Disconnected, Handler, Request
 from app.http.core.headers import fields
 from app.memory.buffers import Buffer
 
@@ -109,68 +100,3 @@ class Application:
             await send({"type": "http.response.body", "body": last, "more_body": False})
         finally:
             reply.sent()
-
-
-def answered_by(app: ASGIApp) -> Handler:
-    """A handler that answers as the ASGI application `app` does. All of an answer is made before any of it is sent."""
-
-    async def handle(request: Request) -> Reply:
-        await in_task()
-        started: MutableMapping[str, Any] = {}
-        pieces: list[bytes] = []
-        is_read = is_complete = is_gone = is_spoilt = False
-
-        async def receive() -> Message:
-            nonlocal is_read, is_gone, is_spoilt
-            try:
-                if is_read:
-                    await request.body.hung_up()
-                    raise Disconnected
-                piece = await request.body.read()
-            except (Disconnected, HTTPException) as error:  # ASGI has one word for both
-                is_gone, is_spoilt = True, isinstance(error, HTTPException)
-                return {"type": "http.disconnect"}
-            is_read = not piece
-            return {"type": "http.request", "body": piece, "more_body": not is_read}
-
-        async def send(message: Message) -> None:
-            nonlocal started, is_complete
-            if message["type"] == "http.response.start":
-                started = message
-            else:
-                pieces.append(bytes(message.get("body", b"")))
-                is_complete = not message.get("more_body", False)
-
-        scope: Scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": request.version,
-            "server": request.server,
-            "client": request.client,
-            "scheme": request.scheme,
-            "root_path": "",
-            "method": request.method,
-            "path": request.path,
-            "raw_path": request.raw_path,
-            "query_string": request.query,
-            "headers": request.raw_headers,
-            "state": {},
-        }
-        try:
-            await app(scope, receive, send)
-        finally:
-            request.route = getattr(scope.get("route"), "path", "none")
-            request.refusal = scope["state"].get("refusal", "")
-        if is_spoilt:
-            await request.body.read()  # which raises that again: whatever the application made of it is no answer
-        if not is_complete and is_gone:
-            raise Disconnected
-        if not started or not is_complete:
-            raise RuntimeError("The ASGI application returned without completing a response.")
-        headers = [(name.lower(), value) for name, value in started.get("headers", ())]
-        content = Encoded(sum(map(len, pieces)), pieces)
-        if b"content-length" not in dict(headers) and started["status"] not in (204, 304):
-            headers.append((b"content-length", b"%d" % content.length))
-        return Reply(started["status"], headers, content)
-
-    return handle

@@ -140,4 +140,4 @@ class _CountedBody:
 def _denied(request: Request, detail: str, parameters: str, status: int = 401, reason: str = "key") -> Reply:
     request.refusal = reason
     challenge = {"WWW-Authenticate": f'Bearer realm="dmlserve"{parameters}'}
-    return Reply.of(Problem(status, detail, headers=challenge).at(request.path))
+    return Problem(status, detail, headers=challenge).at(request.path)

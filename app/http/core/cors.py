@@ -31,7 +31,7 @@ def sharing(handler: Handler, origins: Sequence[str]) -> Handler:
     async def handle(request: Request) -> Reply:
         headers = Headers(raw=request.raw_headers)
         if request.method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
-            return Reply.of(_preflight(policy.preflight_response(headers), request.path))
+            return _preflight(policy.preflight_response(headers), request.path)
         reply = await handler(request)
 
         async def send(message: Message) -> None:
@@ -44,9 +44,9 @@ def sharing(handler: Handler, origins: Sequence[str]) -> Handler:
     return handle
 
 
-def _preflight(response: Response, path: str) -> Response:
+def _preflight(response: Response, path: str) -> Reply:
     if response.status_code == 200:
-        return response
+        return Reply.of(response)
     headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
     return Problem(response.status_code, f"{bytes(response.body).decode()}.", headers=headers).at(path)
 

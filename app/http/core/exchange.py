@@ -131,7 +131,7 @@ _TASK = object()
 
 @types.coroutine
 def in_task() -> Generator[object, None, None]:
-    """Go on in a task. For what comes before a wait that wants one, as `asyncio.timeout` and anyio do."""
+    """Go on in a task. For what comes before a wait that wants one, as `asyncio.timeout` does."""
     if asyncio.current_task() is None:
         yield _TASK
 

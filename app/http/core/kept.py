@@ -5,14 +5,16 @@ DELETE that depends on an entity tag goes by what GET tells (RFC 9110, 13.2.2).
 
 import asyncio
 import gzip
+from collections.abc import Coroutine
 from hashlib import sha256
+from typing import Any
 
 from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Encoded
 from app.codecs.request_cache import LastUsed
 from app.http.core.compression import coding_of_answer
-from app.http.core.exchange import Handler, Reply, Request
+from app.http.core.exchange import Handler, RawHeaders, Reply, Request
 from app.http.core.media_types import accepts_gzip
 from app.http.core.problems import INFERENCE_PATHS
 
@@ -47,19 +49,27 @@ def telling(handler: Handler) -> Handler:
             request.method = asked
         return await _told(request, reply)
 
-    async def handle(request: Request) -> Reply:
-        if request.method in ("GET", "HEAD"):
-            return await told(request)
-        if request.method == "DELETE" and not _CONDITIONS.isdisjoint(request.headers):
-            now = await told(request)
-            if now.status == 304:
-                raise HTTPException(412, "If-None-Match names what is here, so it stays.")
-            if now.status != 200:
-                return now
-        if request.method == "OPTIONS" and request.path == "*":  # of the server itself, as a ping (RFC 9110, 9.3.7)
-            return Reply(204, [], Encoded(0, ()))
-        reply = await handler(request)
-        return _options(reply) if request.method == "OPTIONS" else reply
+    async def drop(request: Request) -> Reply:
+        if not _CONDITIONS.isdisjoint(request.headers) and (await told(request)).status == 304:
+            raise HTTPException(412, "If-None-Match names what is here, so it stays.")
+        return await handler(request)
+
+    async def options(request: Request) -> Reply:
+        """What the method, which nobody has, is refused with tells which ones there are."""
+        allowed: RawHeaders = []
+        if request.path != "*":  # which is the server itself, asked as a ping (RFC 9110, 9.3.7)
+            try:
+                return await handler(request)
+            except HTTPException as error:
+                if error.status_code != 405:
+                    raise
+                allowed = [(b"allow", (error.headers or {})["Allow"].encode())]
+        return Reply(204, allowed, Encoded(0, ()))
+
+    ways: dict[str, Handler] = {"GET": told, "HEAD": told, "DELETE": drop, "OPTIONS": options}
+
+    def handle(request: Request) -> Coroutine[Any, Any, Reply]:
+        return ways.get(request.method, handler)(request)
 
     return handle
 
@@ -81,12 +91,6 @@ def _check_match(tag: str | None, if_match: str | None) -> None:
 def _tag_of(content: bytes) -> str:
     """The entity tag of `content`."""
     return f'"{sha256(content).hexdigest()[:32]}"'
-
-
-def _options(reply: Reply) -> Reply:
-    """What a method that nobody has is refused with tells which ones there are."""
-    allowed = [(name, value) for name, value in reply.headers if name == b"allow"]
-    return Reply(204, allowed, Encoded(0, ())) if reply.status == 405 and allowed else reply
 
 
 async def _told(request: Request, reply: Reply) -> Reply:

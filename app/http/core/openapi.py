@@ -6,19 +6,21 @@ functions here state them, once, and `install` adds their schemas to the documen
 
 import asyncio
 from collections.abc import Container, Iterator, Sequence
+from functools import cache
 from typing import Any, TypeAlias, get_args, get_origin
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
 
+from app.http.core.answers import told
+from app.http.core.exchange import Reply, Request
 from app.http.core.headers import JSON_LENGTH, REQUEST_ID
 from app.http.core.media_types import JSON, MSGPACK
 from app.http.core.problems import MEDIA_TYPE, ProblemDetails
+from app.http.core.routes import Given, Route, pages
 from app.operators.catalog import OperatorDesc
 from app.operators.fusion import FusedActivation
 
@@ -124,50 +126,50 @@ def metrics() -> Json:
     return operation("getMetrics", "Metrics for Prometheus", kinds, 401, 412)
 
 
-def install(app: FastAPI, path: str | None) -> None:
-    """Have `app` know the whole document, and answer with it at `path`, if there is one.
+def install(app: FastAPI) -> None:
+    """Have `app` know the whole document."""
 
-    FastAPI would make it when it is first asked for, in the event loop, which that takes 0.3 s.
-    """
-    making = asyncio.Lock()
-
+    @cache
     def document() -> Json:
-        if app.openapi_schema is None:
-            made = get_openapi(
-                title=app.title,
-                version=app.version,
-                description=app.description,
-                routes=app.routes,
-                tags=app.openapi_tags,
-            )
-            for route in app.routes:
-                if isinstance(route, APIRoute) and route.include_in_schema:
-                    for method in route.methods or ():
-                        # As they are stated: FastAPI leaves null out, which examples have.
-                        stated = (route.openapi_extra or {})["responses"]
-                        made["paths"][route.path_format][method.lower()]["responses"] = stated
-            components = made.setdefault("components", {})
-            components["schemas"] = _definitions()
-            components["responses"] = dict(sorted(_responses.items()))
-            components["headers"] = {
+        made = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+            tags=app.openapi_tags,
+        )
+        for route in app.routes:
+            if isinstance(route, Route) and route.include_in_schema:
+                for method in route.methods or ():
+                    # As they are stated: FastAPI leaves null out, which examples have.
+                    stated = (route.openapi_extra or {})["responses"]
+                    made["paths"][route.path_format][method.lower()]["responses"] = stated
+        made["components"] = {
+            "schemas": _definitions(),
+            "responses": dict(sorted(_responses.items())),
+            "headers": {
                 name: {"description": text, "schema": {"type": "integer" if name in _INTEGER_HEADERS else "string"}}
                 for name, text in _HEADERS.items()
-            }
-            components["securitySchemes"] = {
+            },
+            "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, where keys are set."}
-            }
-            made["security"] = [{}, {"bearer": []}]
-            app.openapi_schema = made
-        return app.openapi_schema
-
-    async def answer(_: Request) -> JSONResponse:
-        async with making:
-            made = await asyncio.to_thread(document)
-        return JSONResponse(made)
+            },
+        }
+        return made | {"security": [{}, {"bearer": []}]}
 
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way
-    if path:
-        app.add_route(path, answer, include_in_schema=False)
+
+
+def routes(app: FastAPI) -> list[BaseRoute]:
+    """That of the document of `app`. It would take the event loop 0.3 s to make it, when it is first asked for."""
+    documents, making = pages(), asyncio.Lock()
+
+    @documents.get("/openapi.json")
+    async def answer(_: Request, __: Given) -> Reply:
+        async with making:
+            return told(await asyncio.to_thread(app.openapi))
+
+    return documents.routes
 
 
 def operation(
@@ -191,8 +193,7 @@ def operation(
     extra: Json = {"responses": responses, "parameters": [_REQUEST_ID, *parameters]}
     if body:
         extra["requestBody"] = {"required": True, "content": body}
-    # Any other response class would have FastAPI add its media type.
-    return {"operation_id": operation_id, "summary": summary, "openapi_extra": extra, "response_class": Response}
+    return {"operation_id": operation_id, "summary": summary, "openapi_extra": extra}
 
 
 def answering(made: Json, status: int, content: Json) -> Json:

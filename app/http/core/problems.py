@@ -6,9 +6,6 @@ from typing import Any, NotRequired
 
 import orjson
 from starlette.exceptions import HTTPException
-from starlette.requests import Request as StarletteRequest
-from starlette.responses import Response
-from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from app.codecs.structure import Unreadable
@@ -18,8 +15,8 @@ from app.contract.violations import ContractError, Hresult, Violation
 from app.engine.graph_store import GraphConflict, StoreFull, UnknownGraph
 from app.engine.service import Abandoned, DeadlineExceeded, Draining
 from app.engine.workers import QueueFull
+from app.http.core.answers import told, whole
 from app.http.core.exchange import Disconnected, Handler, Reply, Request
-from app.http.core.media_types import JSON
 from app.memory.accounts import LimitExceeded, MemoryExhausted
 
 MEDIA_TYPE = "application/problem+json"
@@ -27,8 +24,6 @@ RETRY_AFTER_SECONDS = 1
 INFERENCE_PATHS = "/v2/"
 """Where the Open Inference Protocol is spoken."""
 
-
-_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 # Where Starlette gives no more than the title.
 _DETAILS = {
@@ -105,10 +100,8 @@ class ProblemDetails(TypedDict):
     errors: list[ProblemError]
 
 
-class Problem(Response):
-    """The answer to a request that fails."""
-
-    media_type = MEDIA_TYPE
+class Problem:
+    """What a request fails of, as clients are told."""
 
     def __init__(
         self,
@@ -124,7 +117,7 @@ class Problem(Response):
         violations = list(violations)
         if kind is None:
             kind = violations[0].kind if violations else OF_STATUS.get(status, _OTHER[status // 500])
-        problem = ProblemDetails(
+        self.document = ProblemDetails(
             type=kind.uri,
             title=PHRASES[status],
             status=status,
@@ -141,18 +134,18 @@ class Problem(Response):
             ],
         )
         if hresult:
-            problem["hresult"] = hresult.value
+            self.document["hresult"] = hresult.value
         self._told = " ".join(violation.placed_message for violation in violations) or detail
         retry = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status == 503 else {}
-        super().__init__(orjson.dumps(problem), status, {**retry, **(headers or {})})
+        self.headers = {**retry, **(headers or {})}
 
-    def at(self, path: str) -> Response:
-        """The same in the shape that errors have at `path`: the Open Inference Protocol knows 400, not 422."""
-        if not f"{path}/".startswith(INFERENCE_PATHS):
-            return self
-        own = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
-        status = 400 if self.status_code == 422 else self.status_code
-        return Response(orjson.dumps({"error": self._told}), status, own, JSON)
+    def at(self, path: str) -> Reply:
+        """The answer, in the shape that errors have at `path`: the Open Inference Protocol knows 400, not 422."""
+        status = self.document["status"]
+        fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        if f"{path}/".startswith(INFERENCE_PATHS):
+            return told({"error": self._told}, fields, 400 if status == 422 else status)
+        return whole(orjson.dumps(self.document), MEDIA_TYPE, fields, status)
 
 
 def problem_for(error: Exception) -> Problem:
@@ -211,35 +204,10 @@ EXPECTED = tuple(REASONS)
 FAULT = "fault"
 
 
-def _reason(error: Exception) -> str:
-    return next((reason for kind, reason in REASONS.items() if isinstance(error, kind)), FAULT)
-
-
-async def answer_problem(request: StarletteRequest, error: Exception) -> Response:
-    """Exception handler of FastAPI's application."""
-    problem = problem_for(error)
-    request.state.refusal = _reason(error)
-    if problem.status_code == 405 and (methods := _methods_at(request)):
-        problem.headers["Allow"] = ", ".join(methods)  # Starlette names those of one route, of several at this path
-    return problem.at(request.url.path)
-
-
-def _methods_at(request: StarletteRequest) -> list[str]:
-    """What the routes at the path of `request` allow."""
-    routes = request.app.routes
-    found = [
-        method
-        for method in _METHODS
-        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
-    ]
-    # These are answered where GET is, or anything at all (kept.py).
-    return found and sorted([*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"])
-
-
 def refused(request: Request, error: Exception) -> Reply:
     """The problem that tells a client of `error`, noted with `request`."""
-    request.refusal = _reason(error)
-    return Reply.of(problem_for(error).at(request.path))
+    request.refusal = next((reason for kind, reason in REASONS.items() if isinstance(error, kind)), FAULT)
+    return problem_for(error).at(request.path)
 
 
 def refusing(handler: Handler) -> Handler:

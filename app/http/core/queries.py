@@ -12,9 +12,9 @@ from app.contract.violations import ContractError, Violation
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_query(query: QueryParams, model: type[M], empty_is_absent: bool = False) -> M:
+def read_query(query: bytes, model: type[M], empty_is_absent: bool = False) -> M:
     """`query` as `model`, whose fields are single texts. Raises ContractError."""
-    pairs = [pair for pair in query.multi_items() if pair[1] or not empty_is_absent]
+    pairs = [pair for pair in QueryParams(query).multi_items() if pair[1] or not empty_is_absent]
     violations = [
         Violation((name,), f"{in_words(name)} is given {count} times; give it once.", count, 1)
         for name, count in Counter(name for name, _ in pairs).items()

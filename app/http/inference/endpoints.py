@@ -1,6 +1,6 @@
 """POST /v2/models/{name}/infer, the path that tensors take."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
 from app.codecs.codec import Body
 from app.codecs.structure import Unreadable
@@ -20,15 +21,14 @@ from app.engine.prepared import Outcome, Prepared
 from app.engine.resident import execute_resident
 from app.engine.service import Service
 from app.engine.workers import Ticket
-from app.http.core.answers import Fields, answered, content_type
-from app.http.core.bodies import body_at_hand, read_body
-from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
+from app.http.core.answers import answered, content_type
+from app.http.core.bodies import body_at_hand, compressed, read_plain_body
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
 from app.http.core.graphs import MOST, MOST_BYTES
 from app.http.core.headers import JSON_LENGTH, Headers
 from app.http.core.media_types import JSON, OCTETS
-from app.http.core.routes import DirectRoute
+from app.http.core.routes import Given, router
 from app.http.inference import openapi
 from app.http.inference.answers import Answer
 from app.http.inference.file_models import FileModel, NotCompiled
@@ -70,8 +70,6 @@ class _Exchange:
     version: str | None
     """As it was asked for."""
     model: Model
-    given: bytes
-    wanted: bytes
     request: Request
     memory: MemoryShare
     inference: Inference = field(init=False)
@@ -81,10 +79,6 @@ class _Exchange:
     def find(self, body: Body, *, only_light: bool = False) -> bool:
         """Whether one like it was read before, so that this is read now; else it is for `judge`. Raises TooHeavy if it
         should be light and is not."""
-        if self.given:
-            if only_light:
-                raise TooHeavy
-            body = decompress(body, self.given, self.service.settings.max_body_bytes, self.memory)
         size = _json_bytes(self.request.headers, body)
         if only_light and size >= OFFLOADED:
             raise TooHeavy
@@ -115,7 +109,7 @@ class _Exchange:
     @property
     def is_light(self) -> bool:
         """Whether, when it is read, its data are read and its answer is written in a moment."""
-        return not self.wanted and self.inference.copied_bytes < OFFLOADED
+        return self.inference.copied_bytes < OFFLOADED
 
     def data(self) -> dict[str, Buffer]:
         """Of one that is not resident."""
@@ -140,12 +134,8 @@ class _Exchange:
         form, id_, regions = self.inference.form, self.parts.id, self.parts.regions
         stages = self.request.stages
         if stages is None:
-            answer = form.write(id_, outcome, regions, self.memory)
-        else:
-            answer = recorded(stages, staged, "encode", form.write, id_, outcome, regions, self.memory)
-        if not self.wanted:
-            return answer
-        return Answer(compress(answer.content.pieces, self.wanted, self.memory), answer.json_bytes)
+            return form.write(id_, outcome, regions, self.memory)
+        return recorded(stages, staged, "encode", form.write, id_, outcome, regions, self.memory)
 
 
 _HERE: Ticket[None] = Ticket()
@@ -177,7 +167,7 @@ class InferEndpoint:
         service.caches["inferences"] = self._reader.cache
         repository.rehearse = self.rehearse
 
-    async def __call__(self, request: Request, path: Mapping[str, str]) -> Reply:
+    async def __call__(self, request: Request, path: Given) -> Reply:
         name, version = path["name"], path.get("version")
         model = self.models.operator(name, version) or await self.models.find(name, version)
         started = perf_counter_ns()
@@ -185,12 +175,10 @@ class InferEndpoint:
         memory = service.memory.open()
 
         try:
-            given = coding_of_request(headers[b"content-encoding"]) if b"content-encoding" in headers else b""
-            wanted = coding_of_answer(headers[b"accept-encoding"]) if b"accept-encoding" in headers else b""
-            body = body_at_hand(request, service.settings, memory)
+            body = None if b"content-encoding" in headers else body_at_hand(request, service.settings, memory)
             if body is None:
-                body = await read_body(request, service.settings, memory, partial(_data_start, headers))
-            exchange = _Exchange(service, self.reader_of(model), name, version, model, given, wanted, request, memory)
+                body = await read_plain_body(service, request, memory, partial(_data_start, headers))
+            exchange = _Exchange(service, self.reader_of(model), name, version, model, request, memory)
             try:
                 done = await self._tried(exchange, body)
             except NotCompiled as missing:
@@ -199,13 +187,14 @@ class InferEndpoint:
             request.outcome = outcome
             if isinstance(exchange.model, FileModel):
                 self.models.repository.use(exchange.inference.prepared.work)
-            fields: Fields = (_JSON,)
+            content, fields = answer.content, [_JSON]
             if answer.json_bytes is not None:
-                fields = _BINARY, (_LENGTH, b"%d" % answer.json_bytes)
-            if wanted:
-                fields = *fields, (b"content-encoding", wanted)
+                fields = [_BINARY, (_LENGTH, b"%d" % answer.json_bytes)]
+            if b"accept-encoding" in headers:
+                content, coding = await compressed(service, request, content, memory)
+                fields += coding
             took = outcome.queue_seconds * 1e9, input_ns, outcome.compute_seconds * 1e9, output_ns
-            return answered(answer.content, fields, partial(self._over, request, model, memory, started, took))
+            return answered(content, fields, partial(self._over, request, model, memory, started, took))
         except BaseException:
             self._over(request, model, memory, started, None)
             raise
@@ -328,7 +317,7 @@ class InferEndpoint:
             answer = exchange.write(outcome)
             return outcome, answer, looked_at - arrived + read - began, perf_counter_ns() - executed
 
-        if is_read and not exchange.wanted and exchange.inference.runs_inline:
+        if is_read and exchange.inference.runs_inline:
             service.check_inline()
             done = work(_HERE)
         else:
@@ -369,7 +358,7 @@ class InferEndpoint:
 def _data_start(headers: Headers, _: bytes, length: int) -> int:
     """Where the binary data of a body of `length` bytes begin, as its header says; else 0."""
     stated = headers.get(_LENGTH, b"")
-    if not stated.isdigit() or len(stated) > 18 or b"content-encoding" in headers:
+    if not stated.isdigit() or len(stated) > 18:
         return 0
     return min(int(stated), max(length, 0))
 
@@ -388,10 +377,12 @@ def _json_bytes(headers: Headers, body: Body) -> int:
     return size
 
 
-def routes(endpoint: InferEndpoint) -> list[DirectRoute]:
+def routes(endpoint: InferEndpoint) -> list[BaseRoute]:
     """The routes to `endpoint`."""
+    v2 = router("inference")
     text = (
         "Execute a model, an operator, a kept graph or one from a file: tensors in, results out, as numbers or binary."
     )
-    described = zip((PATH, VERSIONED), openapi.infer(), strict=True)
-    return [DirectRoute(path, endpoint, "inference", text, each) for path, each in described]
+    for path, described in zip((PATH, VERSIONED), openapi.infer(), strict=True):
+        v2.post(path, description=text, **described)(endpoint)
+    return v2.routes

@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
-from app.http.core.media_types import JSON
+from app.engine.service import Service
+from app.http.core.answers import told
+from app.http.core.exchange import Reply, Request
+from app.http.core.routes import Given, router
 from app.http.inference import documents, openapi
 from app.http.inference.bodies import read_json
 from app.http.inference.shared_memory import AnyRegion, Asked, CudaRegion, Region, Regions
-
-router = APIRouter(prefix="/v2", tags=["inference"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,62 +52,58 @@ _KINDS = (
 )
 
 
-def _serve(kind: _Kind) -> None:
+def routes(service: Service, regions: Regions) -> list[BaseRoute]:
+    """Those of the `regions` of `service`."""
+    v2 = router("inference", "/v2")
+    for kind in _KINDS:
+        _add(v2, kind, service, regions)
+    return v2.routes
+
+
+def _add(v2: APIRouter, kind: _Kind, service: Service, regions: Regions) -> None:
     every, one = f"/{kind.path}", f"/{kind.path}/region/{{region}}"
 
-    @router.get(
+    def registered() -> Regions:
+        if not service.settings.shared_memory:
+            raise HTTPException(404, "Shared memory is off; have the service started with --shared-memory.")
+        return regions
+
+    @v2.get(
         f"{every}/status",
         **openapi.answer(f"get{kind.id}Status", f"List regions of {kind.all}", kind.listed, may_lack=True),
     )
-    @router.get(
+    @v2.get(
         f"{one}/status",
         **openapi.answer(f"get{kind.id}Region", f"Describe a region of {kind.one}", kind.listed, "region"),
     )
-    async def regions(request: Request) -> Response:
+    async def status(_: Request, path: Given) -> Reply:
         """The regions that are registered, or one of them."""
-        name = _name(request)
-        found = [each.described() for each in _regions(request).of(kind.region) if name in (None, each.name)]
+        name = path.get("region")
+        found = [each.described() for each in registered().of(kind.region) if name in (None, each.name)]
         if name is not None and not found:
             raise HTTPException(404, f"There is no region {name[:80]}.")
-        return Response(orjson.dumps(found), media_type=JSON)
+        return told(found)
 
-    @router.post(
+    @v2.post(
         f"{one}/register",
         **openapi.post(
             f"register{kind.id}", f"Register a region of {kind.one}", kind.asked, None, 404, 409, path=["region"]
         ),
     )
-    async def register(request: Request) -> Response:
+    async def register(request: Request, path: Given) -> Reply:
         """Make memory of another process usable by a name."""
-        registered = _regions(request)
-        registered.register(request.path_params["region"], await read_json(request, kind.asked))
-        return Response()
+        registered().register(path["region"], await read_json(service, request, kind.asked))
+        return Reply.of(Response())
 
-    @router.post(
+    @v2.post(
         f"{every}/unregister",
         **openapi.post(f"unregisterAll{kind.id}", f"Unregister all regions of {kind.all}", None, None, 404),
     )
-    @router.post(
+    @v2.post(
         f"{one}/unregister",
         **openapi.post(f"unregister{kind.id}", f"Unregister a region of {kind.one}", None, None, path=["region"]),
     )
-    async def unregister(request: Request) -> Response:
+    async def unregister(_: Request, path: Given) -> Reply:
         """Forget all regions, or one, if it is registered. They are closed once no inference uses them any more."""
-        _regions(request).unregister(kind.region, _name(request))
-        return Response()
-
-
-for _kind in _KINDS:
-    _serve(_kind)
-
-
-def _name(request: Request) -> str | None:
-    name: str | None = request.path_params.get("region")
-    return name
-
-
-def _regions(request: Request) -> Regions:
-    if not request.app.state.service.settings.shared_memory:
-        raise HTTPException(404, "Shared memory is off; have the service started with --shared-memory.")
-    registered: Regions = request.app.state.inference.regions
-    return registered
+        registered().unregister(kind.region, path.get("region"))
+        return Reply.of(Response())

@@ -1,26 +1,23 @@
 """In which form a client wants its dispatch to be answered."""
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeAlias
 
 from starlette.exceptions import HTTPException
 
-from app.codecs.codec import Encoded
 from app.codecs.json import JsonCodec
 from app.codecs.npy import Npy
 from app.codecs.npz import Npz
 from app.codecs.raw import Raw
 from app.codecs.safetensors import Safetensors
 from app.codecs.tensor_files import TensorFormat
-from app.engine.prepared import Outcome
-from app.http.core.answers import Fields
 from app.http.core.bodies import codec_of_answer, prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.media_types import preferred
 from app.http.native.answers import AnswerForm, DocumentForm, FileForm
 from app.http.native.requests import Dispatch
-from app.memory.accounts import MemoryShare
 
 FORMATS: dict[str, TensorFormat] = {each.media_type: each for each in (Npy(), Npz(), Safetensors(), Raw())}
 """By media type."""
@@ -29,27 +26,14 @@ _OF_ONE = (Npy.media_type, Raw.media_type)
 """Formats of one tensor alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedForm:
-    """Implements `AnswerForm`: what Accept prefers, which depends on how many outputs there are."""
+Wanted: TypeAlias = Callable[[Dispatch], AnswerForm]
+"""The form that a dispatch is answered in: that of files depends on how many outputs there are. Raises HTTPException
+406."""
 
-    accept: str
-    given: str
-    minimal: bool
 
-    def _form(self, dispatch: Dispatch) -> AnswerForm:
-        """Raises HTTPException 406."""
-        several = len(dispatch.prepared.work.outputs) > 1
-        return _form_of_outputs(self.accept, self.given, self.minimal, several=several)
-
-    def takes_long(self, dispatch: Dispatch) -> bool:
-        return self._form(dispatch).takes_long(dispatch)
-
-    def fields(self, dispatch: Dispatch) -> Fields:
-        return self._form(dispatch).fields(dispatch)
-
-    def write(self, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare) -> Encoded:
-        return self._form(dispatch).write(dispatch, outcome, memory)
+def wanted_form(accept: str, given: str, minimal: bool) -> Wanted:
+    """What `accept` prefers, of a request whose body is of the kind `given`."""
+    return lambda dispatch: _form_of_outputs(accept, given, minimal, several=len(dispatch.prepared.work.outputs) > 1)
 
 
 @lru_cache
@@ -63,20 +47,21 @@ def _form_of_outputs(accept: str, given: str, minimal: bool, *, several: bool) -
 
 @lru_cache
 def accepted_for_files(accept: bytes) -> str:
-    """What `AcceptedForm` needs to know of Accept. Raises HTTPException 406 where nothing that there is suits it."""
+    """What `wanted_form` needs to know of Accept. Raises HTTPException 406 where nothing that there is suits it."""
     wanted = accept.decode("latin-1")
     preferred(wanted, [*FORMATS, *CODECS])  # which of them depends on the outputs
     return wanted
 
 
 @lru_cache
-def form_of_answer(accept: bytes, prefer: bytes) -> AnswerForm:
-    """What a client that sends a document is answered in: a document, or a file if Accept likes that best.
+def form_of_answer(accept: bytes, prefer: bytes) -> Wanted:
+    """Of a client that sends a document: a document, or a file if Accept likes that best.
 
     Raises HTTPException 406.
     """
     wanted, minimal = accept.decode("latin-1"), prefers_minimal(prefer)
     with contextlib.suppress(HTTPException):  # there may be another name for a document
         if preferred(wanted, [*CODECS, *FORMATS]) in FORMATS:
-            return AcceptedForm(wanted, JsonCodec.media_type, minimal)
-    return DocumentForm(codec_of_answer(accept), minimal)
+            return wanted_form(wanted, JsonCodec.media_type, minimal)
+    form = DocumentForm(codec_of_answer(accept), minimal)
+    return lambda _: form

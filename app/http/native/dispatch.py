@@ -1,8 +1,10 @@
 """POST /v1/dispatch, the path that tensors take."""
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
+
+from starlette.routing import BaseRoute
 
 from app.codecs.codec import Body, Decoder, Encoded
 from app.engine.prepared import Outcome
@@ -17,9 +19,9 @@ from app.http.core.bodies import (
 )
 from app.http.core.documents import TooHeavy
 from app.http.core.exchange import Reply, Request
-from app.http.core.routes import DirectRoute
+from app.http.core.routes import Given, router
 from app.http.native import openapi
-from app.http.native.accepted import form_of_answer
+from app.http.native.accepted import Wanted, form_of_answer
 from app.http.native.answers import AnswerForm
 from app.http.native.requests import Dispatch, DispatchReader, Reader
 from app.memory.accounts import MemoryShare
@@ -41,7 +43,7 @@ def answer_dispatch(reader: Reader, request: Request) -> Coroutine[Any, Any, Rep
     return answer_in(wanted, codec_of_request(headers.get(b"content-type", b"")), reader, request)
 
 
-async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request: Request) -> Reply:
+async def answer_in(wanted: Wanted, given: Decoder, reader: Reader, request: Request) -> Reply:
     """The same of a body in the representation `given`, answered in the form `wanted`."""
     service = reader.service
     memory = service.memory.open()
@@ -67,14 +69,15 @@ async def answer_in(wanted: AnswerForm, given: Decoder, reader: Reader, request:
             work = partial(_read_and_executed, reader, given, body, memory, request)
             dispatch, outcome = await service.run(work, memory, request.body.hung_up, stages)
         request.outcome = outcome
-        if wanted.takes_long(dispatch):
-            encode = partial(_encoded, wanted, dispatch, outcome, memory)
+        form = wanted(dispatch)
+        if form.takes_long(dispatch):
+            encode = partial(_encoded, form, dispatch, outcome, memory)
             content = await service.run(encode, memory, request.body.hung_up, stages)
         elif stages is None:
-            content = wanted.write(dispatch, outcome, memory)
+            content = form.write(dispatch, outcome, memory)
         else:
-            content = recorded(stages, staged, "encode", wanted.write, dispatch, outcome, memory)
-        fields = wanted.fields(dispatch)
+            content = recorded(stages, staged, "encode", form.write, dispatch, outcome, memory)
+        fields = form.fields(dispatch)
         if b"accept-encoding" in request.headers:
             content, coding = await compressed(service, request, content, memory)
             fields = [*fields, *coding]
@@ -111,17 +114,19 @@ def _read_and_executed(
     return dispatch, reader.service.execute_in(ticket, dispatch.prepared, data, memory)
 
 
-def _encoded(wanted: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare, _: Ticket[None]) -> Encoded:
+def _encoded(form: AnswerForm, dispatch: Dispatch, outcome: Outcome, memory: MemoryShare, _: Ticket[None]) -> Encoded:
     """The answer, by a worker."""
-    return staged("encode", wanted.write, dispatch, outcome, memory)
+    return staged("encode", form.write, dispatch, outcome, memory)
 
 
-def route(reader: DispatchReader) -> DirectRoute:
+def routes(reader: DispatchReader) -> list[BaseRoute]:
     """That of all dispatches which say what to execute."""
     reader.service.caches["requests"] = reader.cache
+    v1 = router("native", "/v1")
 
-    def answer(request: Request, _: Mapping[str, str]) -> Coroutine[Any, Any, Reply]:
+    @v1.post("/dispatch", **openapi.dispatch())
+    def answer(request: Request, _: Given) -> Coroutine[Any, Any, Reply]:
+        """Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."""
         return answer_dispatch(reader, request)
 
-    text = "Execute one operator: a descriptor and tensors in, the result and what the device is capable of out."
-    return DirectRoute("/v1/dispatch", answer, "native", text, openapi.dispatch())
+    return v1.routes

@@ -1,11 +1,11 @@
 """POST /v1/dxdispatch: Microsoft's DxDispatch models, run as they are."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from pydantic import Field
-from starlette.datastructures import QueryParams
+from starlette.routing import BaseRoute
 
 from app.codecs.codec import Body, Codec, Encoded
 from app.contract.members import Document
@@ -19,7 +19,7 @@ from app.http.core.bodies import codec_of_answer, compressed, read_plain_body
 from app.http.core.exchange import Reply, Request
 from app.http.core.media_types import JSON, OCTETS, media_type, unsupported
 from app.http.core.queries import read_query
-from app.http.core.routes import DirectRoute
+from app.http.core.routes import Given, router
 from app.http.native import openapi
 from app.memory.accounts import MemoryShare
 from app.models.dxdispatch.answer import encoded
@@ -43,14 +43,18 @@ class ModelQuery(Document):
     )
 
 
-def route(service: Service, dispatched: Dispatched) -> DirectRoute:
+def routes(service: Service, dispatched: Dispatched) -> list[BaseRoute]:
     """That of models, to be run by `service`. `dispatched` is told of each dispatch that ran."""
+    v1 = router("native", "/v1")
 
-    async def answer(request: Request, _: Mapping[str, str]) -> Reply:
+    @v1.post("/dxdispatch", **openapi.dxdispatch(ModelQuery))
+    async def answer(request: Request, _: Given) -> Reply:
+        """Run a model of Microsoft's DxDispatch: a JSON file, or a zip of one and the files that it names. Answers what
+        it prints, and the files that it writes."""
         headers = request.headers
         wanted = codec_of_answer(headers.get(b"accept", b""))
         is_zip = _is_zip(headers.get(b"content-type", b""))
-        name = read_query(QueryParams(request.query), ModelQuery).model
+        name = read_query(request.query, ModelQuery).model
         memory = service.memory.open()
         try:
             body = await read_plain_body(service, request, memory)
@@ -69,11 +73,7 @@ def route(service: Service, dispatched: Dispatched) -> DirectRoute:
             memory.close()
             raise
 
-    text = (
-        "Run a model of Microsoft's DxDispatch: a JSON file, or a zip of one and the files that it names. Answers what "
-        "it prints, and the files that it writes."
-    )
-    return DirectRoute("/v1/dxdispatch", answer, "native", text, openapi.dxdispatch(ModelQuery))
+    return v1.routes
 
 
 def _run(

@@ -1,10 +1,10 @@
 """POST /v1/operators/{Type}/dispatch: tensors as files, all else of the request in the query."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
 from app.codecs.codec import Decoder
 from app.codecs.npy import Npy
@@ -17,9 +17,9 @@ from app.http.core.bodies import prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.exchange import Reply, Request
 from app.http.core.media_types import media_type, unsupported
-from app.http.core.routes import DirectRoute
+from app.http.core.routes import Given, router
 from app.http.native import openapi
-from app.http.native.accepted import FORMATS, AcceptedForm, accepted_for_files
+from app.http.native.accepted import FORMATS, accepted_for_files, wanted_form
 from app.http.native.attributes import first_input, in_query, read_attributes
 from app.http.native.dispatch import answer_in
 from app.http.native.requests import Reader
@@ -36,17 +36,21 @@ _LONGEST_QUERY = 1 << 10
 """Bytes of a query that is remembered."""
 
 
-def route(reader: Reader) -> DirectRoute:
+def routes(reader: Reader) -> list[BaseRoute]:
     """That of dispatches of one operator on files, as `reader` reads dispatches."""
     max_bytes = reader.service.settings.max_body_bytes
+    v1 = router("native", "/v1")
 
-    async def answer(request: Request, path: Mapping[str, str]) -> Reply:
+    @v1.post("/operators/{Type}/dispatch", **openapi.files())
+    async def answer(request: Request, path: Given) -> Reply:
+        """Execute one operator on tensors that are files, its attributes in the query: the outputs come in a file,
+        too."""
         headers = request.headers
         accept = accepted_for_files(headers.get(b"accept", b""))
         kind = _format_of(headers.get(b"content-type", b""))
         make = _remembered_codec if len(request.query) <= _LONGEST_QUERY else _codec
         codec = make(kind, path["Type"], request.query, max_bytes)
-        wanted = AcceptedForm(accept, kind, prefers_minimal(headers.get(b"prefer", b"")))
+        wanted = wanted_form(accept, kind, prefers_minimal(headers.get(b"prefer", b"")))
         try:
             return await answer_in(wanted, codec, reader, request)
         except ContractError as error:
@@ -54,10 +58,7 @@ def route(reader: Reader) -> DirectRoute:
             assert operator is not None, "its dispatch has been read"
             raise in_query(operator, error) from None
 
-    text = (
-        "Execute one operator on tensors that are files, its attributes in the query: the outputs come in a file, too."
-    )
-    return DirectRoute("/v1/operators/{Type}/dispatch", answer, "native", text, openapi.files())
+    return v1.routes
 
 
 @lru_cache

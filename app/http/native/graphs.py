@@ -1,15 +1,13 @@
 """Graphs that are kept, /v1/graphs: sent once, dispatched many times."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from fastapi import APIRouter
-from fastapi import Request as FastApiRequest
-from starlette.responses import Response
+from starlette.routing import BaseRoute
 
-from app.codecs.codec import Body, Decoder, Encoded, Hole
+from app.codecs.codec import Body, Decoder, Encoded
 from app.codecs.request_cache import RequestCache
 from app.contract.validation import validate
 from app.engine.graph_documents import (
@@ -32,7 +30,7 @@ from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
 from app.http.core.media_types import OCTETS
 from app.http.core.queries import read_query
-from app.http.core.routes import DirectRoute
+from app.http.core.routes import Given, router
 from app.http.native import openapi
 from app.http.native.dispatch import answer_dispatch
 from app.http.native.inputs import check_light
@@ -42,73 +40,6 @@ from app.http.native.routes import json_answer
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.steps import in_step
-
-router = APIRouter(prefix="/v1/graphs", tags=["native"])
-
-
-@router.get("", **openapi.answer("listGraphs", "List kept graphs", list[GraphSummary]))
-async def graphs(request: FastApiRequest) -> Response:
-    """The graphs that are kept, the oldest first."""
-    service: Service = request.app.state.service
-    return json_answer(request, service.graphs.summaries())
-
-
-@router.get(
-    "/{id}",
-    **openapi.answer(
-        "getGraph", "Describe a kept graph", GraphDescription, 404, 503, 504, parameters=[openapi.GRAPH_ID]
-    ),
-)
-async def graph(request: FastApiRequest) -> Response:
-    """A graph that is kept: its descriptor, which nodes were fused into which kernel, what it keeps."""
-    kept = await kept_graph(request.app.state.service, request.path_params["id"])
-    return json_answer(request, kept.described_whole())
-
-
-@router.post("/{id}/times", **openapi.graph_times())
-async def times(request: FastApiRequest) -> Response:
-    """Run a graph that is kept on zeros, and tell how long each of its kernels takes."""
-    service: Service = request.app.state.service
-    asked = read_query(request.query_params, GraphTimesQuery)
-    kept = await kept_graph(service, request.path_params["id"])
-    device = kept.device if asked.device is None else asked.device
-    service.check_device(device)
-    with service.memory.open() as memory:
-        found = await service.run(
-            lambda ticket: service.graph_times(kept.compiled, device, memory, ticket.cancelled), memory
-        )
-    return json_answer(request, found)
-
-
-@router.delete("/{id}", **openapi.graph_deletion())
-async def drop(request: FastApiRequest) -> Response:
-    """Drop a graph. Dispatches that run finish."""
-    service: Service = request.app.state.service
-    service.graphs.drop(request.path_params["id"])
-    return Response(status_code=204)
-
-
-async def _answer_keep(service: Service, request: Request, _: Mapping[str, str]) -> Reply:
-    headers = request.headers
-    wanted, kind = codec_of_answer(headers.get(b"accept", b"")), headers.get(b"content-type", b"")
-    given = None if is_onnx(kind) else codec_of_request(kind, f", or {OCTETS} for an ONNX model")
-    with service.memory.open() as memory:
-        body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
-
-        def work(ticket: Ticket[None]) -> tuple[KeptGraph, bool]:
-            if given is None:
-                asked = of_query(request.query)
-                return keep_onnx(service, memoryview(body), asked, memory, ticket.cancelled)
-            judge = partial(keep, service, given, body, memory, ticket.cancelled)
-            return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
-
-        kept, is_new = await service.run(work, memory, request.body.hung_up, request.stages)
-        (document,) = wanted.encode(kept.described())
-        assert not isinstance(document, Hole)
-        content, coding = await compressed(service, request, Encoded(len(document), (document,)), memory)
-    status = 201 if is_new else 200
-    location = (b"location", f"/v1/graphs/{kept.entry.record.id}".encode())
-    return answered(content, [content_type(wanted.media_type), location, *coding], nothing, status)
 
 
 def keep(
@@ -165,36 +96,86 @@ class GraphReader(Reader):
         self._entry.count()
 
 
-class GraphDispatchEndpoint:
-    """Answers the dispatches of the graphs that are kept."""
+def routes(service: Service) -> list[BaseRoute]:
+    """Those of the graphs that `service` keeps."""
+    kept_graphs, readers = router("native", "/v1/graphs"), WeakKeyDictionary[KeptGraph, GraphReader]()
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._readers: WeakKeyDictionary[KeptGraph, GraphReader] = WeakKeyDictionary()
+    @kept_graphs.post("", **openapi.keep())
+    async def keep(request: Request, _: Given) -> Reply:
+        """Have a graph compiled, initialized and kept: 201 for a new one, 200 for one that is there already."""
+        return await _answer_keep(service, request)
 
-    def __call__(self, request: Request, path: Mapping[str, str]) -> Coroutine[Any, Any, Reply]:
-        kept = self._service.graphs.find(path["id"])
-        if kept is None:
-            return self._loaded(request, path["id"])
-        return answer_dispatch(self._reader(kept), request)
-
-    async def _loaded(self, request: Request, id_: str) -> Reply:
-        """The answer of a graph that another process took."""
-        return await answer_dispatch(self._reader(await kept_graph(self._service, id_)), request)
-
-    def _reader(self, kept: KeptGraph) -> GraphReader:
-        reader = self._readers.get(kept)
+    def reader_of(kept: KeptGraph) -> GraphReader:
+        reader = readers.get(kept)
         if reader is None:
-            reader = self._readers[kept] = GraphReader(self._service, kept)
+            reader = readers[kept] = GraphReader(service, kept)
         return reader
 
+    async def loaded(request: Request, id_: str) -> Reply:
+        """The answer of a graph that another process took."""
+        return await answer_dispatch(reader_of(await kept_graph(service, id_)), request)
 
-def routes(service: Service) -> list[DirectRoute]:
-    """Those that tensors take."""
-    dispatch = GraphDispatchEndpoint(service)
-    keeping = "Have a graph compiled, initialized and kept: 201 for a new one, 200 for one that is there already."
-    dispatching = "Execute a graph that is kept: tensors in, the results and where they were computed out."
-    return [
-        DirectRoute("/v1/graphs", partial(_answer_keep, service), "native", keeping, openapi.keep()),
-        DirectRoute("/v1/graphs/{id}/dispatch", dispatch, "native", dispatching, openapi.graph_dispatch()),
-    ]
+    @kept_graphs.post("/{id}/dispatch", **openapi.graph_dispatch())
+    def dispatch(request: Request, path: Given) -> Coroutine[Any, Any, Reply]:
+        """Execute a graph that is kept: tensors in, the results and where they were computed out."""
+        kept = service.graphs.find(path["id"])
+        return answer_dispatch(reader_of(kept), request) if kept else loaded(request, path["id"])
+
+    @kept_graphs.get("", **openapi.answer("listGraphs", "List kept graphs", list[GraphSummary]))
+    async def graphs(request: Request, _: Given) -> Reply:
+        """The graphs that are kept, the oldest first."""
+        return json_answer(request, service.graphs.summaries())
+
+    @kept_graphs.get(
+        "/{id}",
+        **openapi.answer(
+            "getGraph", "Describe a kept graph", GraphDescription, 404, 503, 504, parameters=[openapi.GRAPH_ID]
+        ),
+    )
+    async def graph(request: Request, path: Given) -> Reply:
+        """A graph that is kept: its descriptor, which nodes were fused into which kernel, what it keeps."""
+        kept = await kept_graph(service, path["id"])
+        return json_answer(request, kept.described_whole())
+
+    @kept_graphs.post("/{id}/times", **openapi.graph_times())
+    async def times(request: Request, path: Given) -> Reply:
+        """Run a graph that is kept on zeros, and tell how long each of its kernels takes."""
+        asked = read_query(request.query, GraphTimesQuery)
+        kept = await kept_graph(service, path["id"])
+        device = kept.device if asked.device is None else asked.device
+        service.check_device(device)
+        with service.memory.open() as memory:
+            found = await service.run(
+                lambda ticket: service.graph_times(kept.compiled, device, memory, ticket.cancelled), memory
+            )
+        return json_answer(request, found)
+
+    @kept_graphs.delete("/{id}", **openapi.graph_deletion())
+    async def drop(_: Request, path: Given) -> Reply:
+        """Drop a graph. Dispatches that run finish."""
+        service.graphs.drop(path["id"])
+        return Reply(204, [], Encoded(0, ()))
+
+    return kept_graphs.routes
+
+
+async def _answer_keep(service: Service, request: Request) -> Reply:
+    headers = request.headers
+    wanted, kind = codec_of_answer(headers.get(b"accept", b"")), headers.get(b"content-type", b"")
+    given = None if is_onnx(kind) else codec_of_request(kind, f", or {OCTETS} for an ONNX model")
+    with service.memory.open() as memory:
+        body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
+
+        def work(ticket: Ticket[None]) -> tuple[KeptGraph, bool]:
+            if given is None:
+                asked = of_query(request.query)
+                return keep_onnx(service, memoryview(body), asked, memory, ticket.cancelled)
+            judge = partial(keep, service, given, body, memory, ticket.cancelled)
+            return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
+
+        kept, is_new = await service.run(work, memory, request.body.hung_up, request.stages)
+        document = wanted.encode_value(kept.described())
+        content, coding = await compressed(service, request, Encoded(len(document), (document,)), memory)
+    status = 201 if is_new else 200
+    location = (b"location", f"/v1/graphs/{kept.entry.record.id}".encode())
+    return answered(content, [content_type(wanted.media_type), location, *coding], nothing, status)

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from starlette.datastructures import QueryParams
-
 from app.contract.validation import validate
 from app.contract.violations import ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import PART, GraphKeepRequest, OnnxKeepRequest, OnnxQuery
@@ -30,7 +28,7 @@ def is_onnx(content_type: bytes) -> bool:
 
 def of_query(query: bytes) -> tuple[OnnxKeepRequest, Stated]:
     """What the query says of such a file. Raises ContractError."""
-    asked = read_query(QueryParams(query), OnnxQuery)
+    asked = read_query(query, OnnxQuery)
     try:
         stated = parse_stated(asked.sizes or "")
     except ValueError:

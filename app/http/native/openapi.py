@@ -149,7 +149,7 @@ def keep() -> Json:
     responses = made["openapi_extra"]["responses"]
     responses["201"] = responses["200"] | {"description": "The graph is kept."}
     responses["200"] = responses["200"] | {"description": "The graph is kept already."}
-    return made | {"status_code": 201}
+    return made
 
 
 def graph_dispatch() -> Json:
@@ -206,7 +206,7 @@ def graph_deletion() -> Json:
     made = operation("dropGraph", "Drop a kept graph", None, 401, 404, 412, parameters=[GRAPH_ID])
     responses = made["openapi_extra"]["responses"]
     responses["204"] = responses.pop("200") | {"description": "Done."}
-    return made | {"status_code": 204}
+    return made
 
 
 def feature_support() -> Json:

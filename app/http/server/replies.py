@@ -21,4 +21,4 @@ def head_of(reply: Reply, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
 def failure() -> Reply:
     """A problem, after which the connection is closed."""
     detail = "The server failed to answer the request; report it if it happens again."
-    return Reply.of(Problem(500, detail, headers={"connection": "close"}))
+    return Problem(500, detail, headers={"connection": "close"}).at("/")

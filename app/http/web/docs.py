@@ -4,11 +4,11 @@ import asyncio
 from importlib.resources import files
 from mimetypes import guess_type
 
-from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.routing import BaseRoute
 
+from app.http.core.exchange import Reply, Request
+from app.http.core.routes import Given, pages
 from app.http.web.files import HTML, answer_file
 
 POLICY = (
@@ -18,19 +18,22 @@ POLICY = (
 """Swagger UI puts styles on its elements."""
 
 
-def install(app: FastAPI) -> None:
-    """Have `app` serve the page and what it is made of; its script is among the playground's files."""
+def routes() -> list[BaseRoute]:
+    """Those of the page and what it is made of; its script is among the playground's files."""
     assets = {each.name: each for each in (files("fastapi_offline") / "static").iterdir() if each.is_file()}
     page = (files(__package__) / "pages" / "docs.html").read_bytes()
+    found = pages()
 
-    @app.get("/docs/assets/{name}", include_in_schema=False)
-    async def asset(request: Request) -> Response:
-        name = request.path_params["name"]
+    @found.get("/docs/assets/{name}")
+    async def asset(_: Request, path: Given) -> Reply:
+        name = path["name"]
         if name not in assets:
             raise HTTPException(404, f"There is no file {name[:80]}.")
         content = await asyncio.to_thread(assets[name].read_bytes)
         return answer_file(content, guess_type(name)[0] or "application/octet-stream")
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
+    @found.get("/docs")
+    async def docs(_: Request, __: Given) -> Reply:
         return answer_file(page, HTML, POLICY)
+
+    return found.routes

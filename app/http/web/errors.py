@@ -2,10 +2,12 @@
 
 from html import escape
 
-from fastapi import FastAPI
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from app.contract.kinds import MEANINGS
+from app.http.core.exchange import Reply, Request
+from app.http.core.routes import Given, pages
 
 _STYLE = (
     ":root{color-scheme:light dark;background:Canvas;color:CanvasText}"
@@ -14,12 +16,15 @@ _STYLE = (
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def install(app: FastAPI) -> None:
-    """Have `app` serve the page."""
+def routes() -> list[BaseRoute]:
+    """That of the page."""
+    found = pages()
 
-    @app.get("/errors", include_in_schema=False)
-    async def errors() -> Response:
-        return Response(_PAGE, media_type="text/html", headers={"content-security-policy": _POLICY})
+    @found.get("/errors")
+    async def errors(_: Request, __: Given) -> Reply:
+        return Reply.of(Response(_PAGE, media_type="text/html", headers={"content-security-policy": _POLICY}))
+
+    return found.routes
 
 
 def _page() -> str:

@@ -10,17 +10,17 @@ from pathlib import PurePath
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from app import __version__
 from app.contract.constants import DataType, FeatureLevel
 from app.devices.device import Device
 from app.engine.capabilities import describe, support_groups
 from app.engine.curves import curve
+from app.http.core.exchange import Reply, Request
 from app.http.core.media_types import JSON
+from app.http.core.routes import Given, pages
 from app.http.web.files import HTML, answer_file
 from app.operators.catalog import OPERATORS, find_operator
 from app.operators.operator import Operator, Role
@@ -43,34 +43,35 @@ POLICY = (
 """What the page may do: run its own scripts and ask the service that it comes from. Nothing makes HTML out of text."""
 
 
-def install(app: FastAPI, device: Device) -> None:
-    """Have `app` serve the page and what it is made of. `device` tells which operators have a curve."""
+def routes(device: Device) -> list[BaseRoute]:
+    """Those of the page and what it is made of. `device` tells which operators have a curve."""
     static_files = {each.name: each.read_bytes() for each in (files(__package__) / "static").iterdir()}
     described = cache(partial(_described, device=device))
+    found = pages()
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        answer = answer_file(static_files[PAGE], HTML, POLICY)
-        answer.headers["referrer-policy"] = "no-referrer"
-        return answer
+    @found.get("/")
+    async def page(_: Request, __: Given) -> Reply:
+        return answer_file(static_files[PAGE], HTML, POLICY, **{"referrer-policy": "no-referrer"})
 
-    @app.get("/static/{name}", include_in_schema=False)
-    async def static(request: Request) -> Response:
-        name = request.path_params["name"]
+    @found.get("/static/{name}")
+    async def static(_: Request, path: Given) -> Reply:
+        name = path["name"]
         if name not in static_files or name == PAGE:
             raise HTTPException(404, f"There is no file {name[:80]}.")
         return answer_file(static_files[name], MEDIA_TYPES[PurePath(name).suffix])
 
-    @app.get("/operators.json", include_in_schema=False)
-    async def operators() -> Response:
+    @found.get("/operators.json")
+    async def operators(_: Request, __: Given) -> Reply:
         return answer_file(await asyncio.to_thread(_catalog), JSON)
 
-    @app.get("/operators/{name}.json", include_in_schema=False)
-    async def operator(request: Request) -> Response:
-        found = find_operator(request.path_params["name"])
-        if found is None:
-            raise HTTPException(404, f"There is no operator {request.path_params['name'][:80]}.")
-        return answer_file(await asyncio.to_thread(described, found), JSON)
+    @found.get("/operators/{name}.json")
+    async def operator(_: Request, path: Given) -> Reply:
+        asked = find_operator(path["name"])
+        if asked is None:
+            raise HTTPException(404, f"There is no operator {path['name'][:80]}.")
+        return answer_file(await asyncio.to_thread(described, asked), JSON)
+
+    return found.routes
 
 
 @cache

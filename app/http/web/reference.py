@@ -12,12 +12,10 @@ from importlib.resources import files
 from typing import Annotated, Any
 
 import orjson
-from fastapi import FastAPI
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from app import __version__
 from app.contract.constants import NEWEST, DataType, FeatureLevel
@@ -34,7 +32,9 @@ from app.engine.capabilities import (
     support_groups,
 )
 from app.engine.curves import Curve, curve
+from app.http.core.exchange import Reply, Request
 from app.http.core.queries import read_query
+from app.http.core.routes import Given, pages
 from app.http.web import plots
 from app.http.web.files import answer_file
 from app.operators.catalog import OPERATORS
@@ -62,19 +62,22 @@ class Section:
     html: Markup
 
 
-def install(app: FastAPI, device: Device) -> None:
-    """Have `app` serve the page, made when it is first asked for, its curves computed by `device`. It follows from the
-    program alone, not from settings or requests."""
+def routes(device: Device) -> list[BaseRoute]:
+    """That of the page, made when it is first asked for, its curves computed by `device`. It follows from the program
+    alone, not from settings or requests."""
     making = asyncio.Lock()
     made = cache(partial(_made, device))
+    found = pages()
 
-    @app.get("/operators", include_in_schema=False)
-    async def operators(request: Request) -> Response:
+    @found.get("/operators")
+    async def operators(request: Request, _: Given) -> Reply:
         # Without scripts a form sends the fields that nothing was chosen in, too.
-        wanted = read_query(request.query_params, PageFilter, empty_is_absent=True)
+        wanted = read_query(request.query, PageFilter, empty_is_absent=True)
         async with making:
             sections, whole = await asyncio.to_thread(made)
         return answer_file(whole if wanted == PageFilter() else _filtered(sections, wanted), "text/html", _policy())
+
+    return found.routes
 
 
 def _made(device: Device) -> tuple[Sequence[Section], bytes]:
