@@ -358,6 +358,8 @@ def test_all_that_is_not_supported_is_told_of() -> None:
         import_model(unsupported(), {})
     assert [(each.operator, each.opset) for each in raised.value.nodes] == [("Det", 17), ("NonZero", 17)]
     assert "d" in raised.value.nodes[0].name
+    assert raised.value.nodes[0].why == "DirectML has no operator for it"
+    assert "follow from elements" in raised.value.nodes[1].why  # DirectML has one, of another kind
 
 
 def test_what_reads_of_an_unsupported_node_is_told_of_if_it_has_no_operator_either() -> None:

@@ -23,6 +23,13 @@ LOOP = """(float[3,4] x) => (float[3,8] y) {
   }> (two, yes, none)
   y = ConcatFromSequence<axis = 1>(all) }"""
 
+MAP = """(float[3,4] x) => (float[3,8] y, bool[1,8] z) {
+  n = Neg(x) s = SequenceConstruct(x, n) t = SequenceConstruct(known, known)
+  u, v = SequenceMap<body = b (float[3,4] p, float[1,4] q, float[3,4] r) => (float[3,4] a, bool[1,4] c) {
+    d = Mul(p, q) e = Add(d, r) a = Add(e, x) f = Constant<value_float = 2.0>() c = Less(q, f)
+  }> (s, t, n)
+  y = ConcatFromSequence<axis = 1>(u) z = ConcatFromSequence<axis = 1>(v) }"""
+
 
 @pytest.mark.parametrize(
     "text",
@@ -48,6 +55,7 @@ LOOP = """(float[3,4] x) => (float[3,8] y) {
         "(float[3,4] x) => (float[3,4] y, bool b) "
         "{ o = Optional(x) y = OptionalGetElement(o) b = OptionalHasElement(o) }",
         LOOP,
+        MAP,
         "(float[3,4] x) => (float[3,4] y) { s = SequenceConstruct(x, x) t = If<"
         "then_branch = p () => (seq(float[3,4]) a) { n = Neg(x) a = SequenceInsert(s, n, zero) }, "
         "else_branch = q () => (seq(float[3,4]) a) { a = SequenceErase(s) }> (yes) y = SequenceAt(t, zero) }",
@@ -80,6 +88,13 @@ def test_sequences(text: str) -> None:
          "else_branch = q () => (float a) { a = Neg(x) }> (s)", "its condition is not constant"),
         ("y = Scan<num_scan_inputs = 1, body = b (float a) => (seq(float) s) { s = SequenceConstruct(a) }> (x)",
          "a sequence in each turn"),
+        ("s = SequenceMap<body = b (float[3] a) => (float[3] c) { c = Neg(a) }> (x) y = SequenceAt(s, zero)",
+         "its first input is no sequence"),
+        ("s = SequenceConstruct(x) t = SequenceConstruct(x, x) "
+         "u = SequenceMap<body = b (float[3] a, float[3] c) => (float[3] d) { d = Add(a, c) }> (s, t) "
+         "y = SequenceAt(u, zero)", r"its sequences have \[1, 2\] elements"),
+        ("s = SequenceConstruct(x) t = SequenceMap<body = b (float[3] a) => (seq(float[3]) c) "
+         "{ c = SequenceConstruct(a) }> (s) y = SequenceAt(t, zero)", "a sequence in each turn"),
     ],
 )  # fmt: skip
 def test_refused(text: str, why: str) -> None:

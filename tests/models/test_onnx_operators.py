@@ -5,7 +5,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import pytest
+from onnx.numpy_helper import from_array
 from onnx.parser import parse_model
 
 from app.models.onnx.errors import NotSupported
@@ -859,3 +861,60 @@ def test_what_is_bool_stays_known_for_it() -> None:
         assert made[name].tolist() == (x != 0).tolist()
     for name in ("sixth", "ninth", "tenth"):
         assert made[name].tolist() == b.tolist()
+
+
+@pytest.mark.parametrize(
+    "makes", ["Less(x, x0)", "GreaterOrEqual(x, x0)", "Equal(x, x0)", "IsNaN(x)", "And(b, b)", "Xor(b, b)"]
+)
+def test_what_compares_makes_bool(makes: str) -> None:
+    """A cast to bool is 0 or 1, where one to uint8 would be 0 or 2 here."""
+    text = f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        one (float[2, 2] x, float[2, 2] x0, bool[2, 2] b) => (bool[2, 2] y) {{ c = {makes} y = CastLike(x, c) }}
+    """
+    x = np.array([[0.5, 0], [2.5, -0.0]], np.float32)
+    given = {"x": x, "x0": x[::-1].copy(), "b": x > 1}
+    assert run(parse_model(text), given)["y"].tolist() == (x != 0).tolist()
+
+
+@pytest.mark.parametrize("data_type", [np.float32, np.float16])
+def test_attention_with_a_mask_that_the_model_computes(data_type: type[np.floating[Any]]) -> None:
+    """As torch.onnx exports transformers: keys that are there, and none that are behind the query."""
+    name = {np.float32: "float", np.float16: "float16"}[data_type]
+    text = f"""
+        <ir_version: 10, opset_import: ["": 23]>
+        one ({name}[2, 2, 4, 8] q, {name}[2, 2, 4, 8] k, {name}[2, 2, 4, 8] v, int64[2, 1, 1, 4] there)
+            => ({name}[2, 2, 4, 8] y) {{
+            places = Constant<value_ints = [0, 1, 2, 3]>()
+            ahead = Constant<value_ints = [-1, 1]>()
+            queries = Reshape(places, ahead)
+            before = LessOrEqual(places, queries)
+            is_there = Cast<to = 9>(there)
+            mask = And(before, is_there)
+            y = Attention(q, k, v, mask)
+        }}
+    """
+    model = parse_model(text)
+    given = {each: floats(2, 2, 4, 8).astype(data_type) for each in "qkv"}
+    given["there"] = np.array([[1, 1, 0, 0], [1, 1, 1, 1]]).reshape(2, 1, 1, 4)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, given)
+    np.testing.assert_allclose(run(model, given)["y"], expected, atol=2e-5 if data_type is np.float32 else 4e-3)
+
+
+def test_attention_with_a_large_constant_mask_that_is_repeated() -> None:
+    """Which is no array of NumPy's any more, but a constant of the graph: it stays bool."""
+    text = """
+        <ir_version: 10, opset_import: ["": 23]>
+        one (float[2, 1, 128, 4] q, float[2, 1, 128, 4] k, float[2, 1, 128, 4] v) => (float[2, 1, 128, 4] y) {
+            sizes = Constant<value_ints = [2, 1, 128, 128]>()
+            all = Expand(before, sizes)
+            y = Attention(q, k, v, all)
+        }
+    """
+    model = parse_model(text)
+    model.graph.initializer.append(from_array(np.tri(128, dtype=np.bool_), "before"))
+    given = {each: floats(2, 1, 128, 4) for each in "qkv"}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, given)
+    np.testing.assert_allclose(run(model, given)["y"], expected, atol=2e-5)

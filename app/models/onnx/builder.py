@@ -54,7 +54,7 @@ class Builder:
         self._writes: list[dict[str, View]] = []
         self._outputs: dict[str, NodeOutput] = {}
         self._constants: dict[int, Buffer] = {}
-        self._known: dict[tuple[DataType, Sizes, bytes], View] = {}
+        self._known: dict[tuple[DataType, bool, Sizes, bytes], View] = {}
         self._seen: dict[tuple[int, DataType], tuple[Array, View]] = {}
         self._bytes: dict[Source, int] = {}
         self._described_as: dict[Source, dict[str, Any]] = {}
@@ -94,8 +94,10 @@ class Builder:
         elif lying.dtype.byteorder == ">":
             lying = lying.astype(lying.dtype.newbyteorder("<"))
         data = lying.reshape(-1).view(np.uint8).data.toreadonly()
-        key = (chosen, once.shape, bytes(data) if len(data) <= SMALL_BYTES else b"")
-        view = self._known.get(key) if key[2] else None
+        is_boolean = self.is_boolean(array)
+        small = bytes(data) if len(data) <= SMALL_BYTES else b""
+        key = (chosen, is_boolean, once.shape, small)
+        view = self._known.get(key) if small else None
         if view is None:
             self._left -= len(data)
             if self._left < 0:
@@ -104,7 +106,9 @@ class Builder:
             self._constants[node] = data
             view = self._made(View.packed(Constant(node), chosen, once.shape))
             self._writes[node] = {"Data": view}
-            if key[2]:
+            if is_boolean:
+                self.booleans.add(view.source)
+            if small:
                 self._known[key] = view
         view = view if once.shape == array.shape else view.broadcast(array.shape)
         self._seen[id(array), chosen] = array, view  # while it is kept, nothing else has its id

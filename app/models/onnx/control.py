@@ -1,5 +1,5 @@
-"""If, Loop and Scan of ONNX, unrolled: how many turns there are must be known, and which branch is taken, unless both
-make tensors of the same sizes."""
+"""If, Loop, Scan and SequenceMap of ONNX, unrolled: how many turns there are must be known, and which branch is taken,
+unless both make tensors of the same sizes."""
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -233,6 +233,36 @@ def _scanned(
     return [*carried, *stacked]
 
 
+def _sequence_map(
+    runner: Runner,
+    proto: "NodeProto",
+    scope: Scope,
+    opsets: Mapping[str, int],
+    inputs: Sequence[Given],
+    outer: Mapping[str, "AttributeProto"],
+) -> Sequence[Held | None]:
+    """A turn for each element of the first input; other sequences give one each, and tensors are there in all turns."""
+    body = {each.name: each.g for each in proto.attribute}["body"]
+    names, outputs = [each.name for each in body.input], [each.name for each in body.output]
+    lengths = [len(each.elements) for each in inputs if isinstance(each, Listed)]
+    if not isinstance(inputs[0], Listed):
+        raise Unsupported("its first input is no sequence")
+    if len(set(lengths)) > 1:
+        raise Unsupported(f"its sequences have {lengths} elements, which must be as many")
+    turns: list[list[Any]] = []
+    for turn in range(lengths[0]):
+        parts: list[Any] = [each.elements[turn] if isinstance(each, Listed) else each for each in inputs]
+        inner: ChainMap[str, Held] = ChainMap({}, scope)
+        inner.update(zip(names, parts, strict=True))
+        with runner.turn(turn):
+            turns.append(runner.run(body, inner, opsets, outputs, outer))
+        if any(each is NOTHING for each in turns[-1]):
+            return [NOTHING] * len(outputs)
+        if any(isinstance(each, Listed) for each in turns[-1]):
+            raise Unsupported("it makes a sequence in each turn")
+    return [Listed(tuple(made[place] for made in turns)) for place in range(len(outputs))]
+
+
 def _part(build: Builder, value: Value, axis: int, place: int) -> Value:
     """One along `axis`, which it then has no more."""
     if not isinstance(value, View):
@@ -291,5 +321,5 @@ CONTROL: Mapping[
         [Runner, "NodeProto", Scope, Mapping[str, int], Sequence[Given], Mapping[str, "AttributeProto"]],
         Sequence[Held | None],
     ],
-] = {"If": _if, "Loop": _loop, "Scan": _scan}
+] = {"If": _if, "Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}
 """By operator."""

@@ -35,7 +35,7 @@ _FOLDED = frozenset(
 _RENAMED = {"Scatter": ("ScatterElements", 11)}
 """Older names, which the reference does not know, of what it does, and since which opset."""
 
-_OF_ANY_SIZE = frozenset(["NonZero", "Unique", "Compress"])
+OF_ANY_SIZE = frozenset(["NonZero", "Unique", "Compress", "NonMaxSuppression"])
 """Their outputs' sizes follow from values, and are bounded by their inputs'."""
 
 
@@ -76,7 +76,7 @@ def _computed(
     for name, each in named.items():
         infos.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape))
     imports = [helper.make_opsetid("", opsets[""])]
-    if node.op_type not in _OF_ANY_SIZE:
+    if node.op_type not in OF_ANY_SIZE:
         try:
             types = shape_inference.infer_node_outputs(
                 defs.get_schema(node.op_type, opsets[""], ""),

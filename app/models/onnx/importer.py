@@ -18,7 +18,7 @@ from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.control import CONTROL, NOTHING, Held, Nothing, Scope
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
-from app.models.onnx.folding import SMALL, folded, is_foldable
+from app.models.onnx.folding import OF_ANY_SIZE, SMALL, folded, is_foldable
 from app.models.onnx.mapping import MAPPINGS, Node, Value
 from app.models.onnx.protos import (
     body_of,
@@ -70,6 +70,8 @@ _FREE_BYTES, _TIMES = 1 << 28, 8
 """What constants of a graph may take: so many bytes, and so many times what the model has."""
 
 _NO_OPERATOR = "DirectML has no operator for it"
+
+_NO_SIZES = "DirectML's sizes are known before, and those of its outputs follow from elements that are not"
 
 
 class ModelTensor(NamedTuple):
@@ -211,7 +213,7 @@ class _Importer:
         for node in needed(self._model.graph, [each.name for each in self._model.graph.output]):
             opset = opsets.get(domain_of(node.domain), 1)
             if not self._is_mapped(domain_of(node.domain), node.op_type, opset) and not is_foldable(node):
-                yield UnsupportedNode(label_of(node), operator_of(node), opset, _NO_OPERATOR)
+                yield UnsupportedNode(label_of(node), operator_of(node), opset, _no_operator(node))
 
     def run(
         self,
@@ -291,7 +293,7 @@ class _Importer:
                 proto, opsets = modern(proto, opset), {**opsets, "": OLDEST_OPSET}
             if any(isinstance(each, Nothing) for each in inputs):
                 if not self._is_mapped(domain, proto.op_type, opset):
-                    raise Unsupported(_NO_OPERATOR)
+                    raise Unsupported(_no_operator(proto))
                 return nothing
             given = [each for each in inputs if not isinstance(each, Nothing)]
             self.build.label(label)
@@ -363,7 +365,7 @@ class _Importer:
             return outputs
         body = body_of(plain, opset, tensors, self.build)
         if body is None:
-            raise Unsupported(_NO_OPERATOR)
+            raise Unsupported(_no_operator(proto))
         return self._call(body, plain, tensors, opsets, label)
 
     def _compact(self, value: Value | None) -> Value | None:
@@ -420,6 +422,10 @@ class _Importer:
         with self._within(label):
             made = dict(zip(wanted, self.run(body, scope, opsets, wanted, attributes), strict=True))
         return [made.get(name) for name in function.output]
+
+
+def _no_operator(node: "NodeProto") -> str:
+    return _NO_SIZES if not domain_of(node.domain) and node.op_type in OF_ANY_SIZE else _NO_OPERATOR
 
 
 def _sized(port: Port, given: Sequence[int] | None) -> ModelTensor:
