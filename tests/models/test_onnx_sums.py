@@ -122,3 +122,12 @@ TOTAL = helper.make_node("ReduceSum", ["x"], ["u"], keepdims=0)
 )
 def test_what_does_not_is_left_as_it_is(nodes: list[Any]) -> None:
     assert len(operators(model(nodes, (1, 4, 5, 5), KNOWN))) == len(nodes)
+
+
+def test_one_channel_becomes_several_by_what_is_added() -> None:
+    x = floats(1, 4, 5, 5)
+    known = {"w": floats(1, 4, 3, 3), "channels": floats(6, 1, 1)}
+    conv = helper.make_node("Conv", ["x", "w"], ["c"])
+    (made,) = run(model([conv, helper.make_node("Add", ["c", "channels"], ["y"])], x.shape, known), {"x": x}).values()
+    (plain,) = run(model([conv, helper.make_node("Identity", ["c"], ["y"])], x.shape, known), {"x": x}).values()
+    np.testing.assert_allclose(made, plain + known["channels"], rtol=1e-5, atol=1e-5)

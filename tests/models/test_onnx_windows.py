@@ -34,6 +34,13 @@ def scales(*each: float) -> np.ndarray:
         OneNode(
             "FusedConv", [X, floats(5, 4, 1, 1), None, floats(2, 5, 7, 8)], domain="com.microsoft", activation="Relu"
         ),
+        OneNode(
+            "FusedConv",
+            [X, floats(5, 4, 1, 1), None, floats(2, 5, 7, 8)],
+            domain="com.microsoft",
+            activation="Clip",
+            activation_params=[-0.5, 0.5],
+        ),
         OneNode("ConvTranspose", [X, floats(4, 3, 3, 2), floats(6)], group=2, strides=[2, 3], output_padding=[1, 2]),
         OneNode("ConvTranspose", [X, floats(4, 3, 3, 3)], strides=[2, 2], pads=[1, 0, 1, 2], dilations=[1, 2]),
         OneNode("ConvTranspose", [X, floats(4, 3, 3, 3)], strides=[2, 2], output_shape=[14, 16]),

@@ -3,6 +3,7 @@
 from typing import Any
 
 from app.models.onnx.mapping import Node, maps
+from app.models.onnx.operands import operate
 from app.models.onnx.shapes import along, channels_first, channels_last, integers, limited
 from app.models.onnx.tensors import Sizes, Unsupported, View
 from app.models.onnx.windows import given_pads, numbers, window_steps, windows_of
@@ -38,14 +39,13 @@ def fused_conv(node: Node) -> View:
     activation = _activation(name, parameters) if name else None
     if not node.has(3):
         return _forward(node, node.view(0), activation)
-    made = _forward(node, node.view(0))
-    added = node.view(3)
-    attributes = {"FusedActivation": activation} if activation else {}
+    made, added = _forward(node, node.view(0)), node.view(3)
     if added.sizes != made.sizes:
         raise Unsupported(f"what is added has sizes {added.sizes}, not {made.sizes}")
-    inputs = {"ATensor": made, "BTensor": added}
-    outputs = {"OutputTensor": (made.data_type, made.sizes)}
-    return node.build.operator("ELEMENT_WISE_ADD1", inputs, attributes, outputs)["OutputTensor"]
+    total = operate(node, "ELEMENT_WISE_ADD", {"ATensor": made, "BTensor": added})
+    if activation is None:
+        return total
+    return operate(node, activation.pop("Type"), {"InputTensor": total}, activation)
 
 
 @maps("DmlFusedConv", domain="com.microsoft.dml")

@@ -9,7 +9,7 @@ from app.models.onnx.element_wise import binary
 from app.models.onnx.indexing import gathered, indices_of
 from app.models.onnx.linear_algebra import matmul
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import broadcast, operate
+from app.models.onnx.operands import FLOATS, broadcast, number, operate
 from app.models.onnx.quantization import Parameters, in_blocks
 from app.models.onnx.shapes import axis_of
 from app.models.onnx.tensors import Sizes, Unsupported, View, packed_strides
@@ -31,7 +31,7 @@ def _of_few_bits(node: Node) -> Value:
         raise Unsupported(f"its B has {packed.elements} bytes, not those of {columns} x {blocks} blocks of {block}")
     weights = View.packed(packed.source, data_type, (columns, blocks, block))
     by = node.reshaped(scale, (columns, blocks, 1)), _zero_points(node, data_type, (columns, blocks))
-    restored = in_blocks(node, "DEQUANTIZE", Parameters(weights, *by), scale.data_type)
+    restored = _restored(node, Parameters(weights, *by))
     # Without what the last block of a column has beyond K.
     right = View(restored.source, scale.data_type, (depth, columns), (1, blocks * block))
     made = matmul(node, node.cast(a, scale.data_type), right)
@@ -40,11 +40,25 @@ def _of_few_bits(node: Node) -> Value:
     return node.cast(made, a.data_type)
 
 
+def _restored(node: Node, given: Parameters) -> View:
+    """(weight - zero point) * scale"""
+    x, scale, zero = given
+    if zero is None or zero.data_type is x.data_type:
+        return in_blocks(node, "DEQUANTIZE", given, scale.data_type)
+    one = number(node, 1, scale.data_type, (1,) * len(x.sizes))
+    whole = in_blocks(node, "DEQUANTIZE", Parameters(x, one, None), scale.data_type)
+    moved = binary(node, "ELEMENT_WISE_SUBTRACT", whole, node.cast(zero, scale.data_type))
+    return binary(node, "ELEMENT_WISE_MULTIPLY", moved, scale)
+
+
 def _zero_points(node: Node, data_type: DataType, sizes: Sizes) -> View:
-    """One for each block. Each column's begin with a byte of their own."""
+    """One for each block, which may be a float: half-quadratic quantization finds such. Of integers each column's begin
+    with a byte of their own."""
     columns, blocks = sizes
     if not node.has(3):
         return _middle(node, data_type, 3)
+    if node.data_type(3) in FLOATS:
+        return node.reshaped(node.view(3), (columns, blocks, 1))
     if node.data_type(3) is not DataType.UINT8:
         raise Unsupported(f"its zero points are {node.data_type(3)}")
     if data_type is DataType.UINT8 or blocks % 2 == 0:

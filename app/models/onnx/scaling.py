@@ -67,7 +67,7 @@ def _line(node: Node, place: int, x: View) -> tuple[Any, Any] | None:
     if other is None or isinstance(other, View) or other.dtype != np.float32 or other.ndim > len(x.sizes):
         return None
     sizes = (1,) * (len(x.sizes) - other.ndim) + other.shape
-    if any(size != 1 for axis, size in enumerate(sizes) if axis != 1):
+    if any(size not in (1, x.sizes[1] if axis == 1 else 1) for axis, size in enumerate(sizes)):
         return None
     numbers = other.reshape(-1).astype(np.float64)
     zero, one = np.zeros(1), np.ones(1)
