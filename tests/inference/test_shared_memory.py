@@ -226,9 +226,8 @@ def test_outputs_that_are_not_all_in_their_region(
     assert bytes(memory.buf) == b"\xff" * 4096
 
 
-def test_no_output_is_written_if_another_does_not_fit(client: httpx.Client, memory: Memory) -> None:
-    register(client, "r", memory.name, 100)
-    places = {"OutputTensors[0]": shared("r", 8), "OutputTensors[1]": shared("r", 16, 90)}
+def split_into(client: httpx.Client, places: dict[str, dict[str, Any]]) -> httpx.Response:
+    """X, of which the first column and the other two go where `places` say."""
     sizes = {"OutputTensors[0].Sizes": [2, 1], "OutputTensors[1].Sizes": [2, 2]}
     types = {f"{name}.DataType": "FLOAT32" for name in places}
     document = {
@@ -236,7 +235,13 @@ def test_no_output_is_written_if_another_does_not_fit(client: httpx.Client, memo
         "parameters": {"Axis": 1} | sizes | types,
         "outputs": [{"name": name, "parameters": parameters} for name, parameters in places.items()],
     }
-    assert "16 at offset 90 are not all in it" in error_of(post(client, "/v2/models/split/infer", document))
+    return post(client, "/v2/models/split/infer", document)
+
+
+def test_no_output_is_written_if_another_does_not_fit(client: httpx.Client, memory: Memory) -> None:
+    register(client, "r", memory.name, 100)
+    places = {"OutputTensors[0]": shared("r", 8), "OutputTensors[1]": shared("r", 16, 90)}
+    assert "16 at offset 90 are not all in it" in error_of(split_into(client, places))
     assert bytes(memory.buf) == b"\xff" * 4096
 
 
@@ -245,19 +250,12 @@ def test_outputs_that_overlap(client: httpx.Client, memory: Memory, first: int, 
     """The one that is written first would not be what was computed."""
     register(client, "r", memory.name, 100)
     places = {"OutputTensors[0]": shared("r", 8, first), "OutputTensors[1]": shared("r", 16, second)}
-    sizes = {"OutputTensors[0].Sizes": [2, 1], "OutputTensors[1].Sizes": [2, 2]}
-    types = {f"{name}.DataType": "FLOAT32" for name in places}
-    document = {
-        "inputs": [listed("InputTensor", X)],
-        "parameters": {"Axis": 1} | sizes | types,
-        "outputs": [{"name": name, "parameters": parameters} for name, parameters in places.items()],
-    }
-    said = error_of(post(client, "/v2/models/split/infer", document))
+    said = error_of(split_into(client, places))
     assert said.endswith("no two outputs may overlap.")
     assert f"begins at offset {max(first, second)} of region r" in said
     assert bytes(memory.buf) == b"\xff" * 4096
     places["OutputTensors[1]"]["shared_memory_offset"] = first + 8  # right behind the other one
-    assert post(client, "/v2/models/split/infer", document).status_code == 200
+    assert split_into(client, places).status_code == 200
     assert bytes(memory.buf[first : first + 24]) == np.hstack([X[:, :1].ravel(), X[:, 1:].ravel()]).tobytes()
 
 

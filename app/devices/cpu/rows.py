@@ -196,7 +196,7 @@ class NumpyRowKernel:
 
     @property
     def own_bytes(self) -> int:
-        """What lanes take for all of their elements; NumPy's calls have blocks of a few MiB."""
+        """What loops take for all elements of the groups that they are at; NumPy's calls have blocks of a few MiB."""
         return self._call.scratch_bytes if self._call else 0
 
     def dispatch(

@@ -131,11 +131,9 @@ def _loop(
             break
         if goes_on is None and most is None:
             raise Unsupported("it goes on forever")
-        inner: ChainMap[str, Held] = ChainMap({}, scope)
-        inner.update(zip(names, [np.array(turn, np.int64), np.array(True), *carried], strict=False))
-        with runner.turn(turn):
-            made = runner.run(body, inner, opsets, outputs, outer)
-        if any(each is NOTHING for each in made):
+        given = zip(names, [np.array(turn, np.int64), np.array(True), *carried], strict=False)
+        made = _turn(runner, body, turn, dict(given), scope, opsets, outer)
+        if made is None:
             return [NOTHING] * len(proto.output)
         goes_on, carried = made[0] if is_asked else None, made[1 : 1 + len(carried)]
         for each, value in zip(scanned, made[1 + len(carried) :], strict=True):
@@ -213,15 +211,13 @@ def _scanned(
     (turns,) = lengths
     scanned: list[list[Any]] = [[] for _ in range(written)]
     for turn in range(turns):
-        inner: ChainMap[str, Held] = ChainMap({}, scope)
         parts = [
             _part(runner.build, each, axis, turns - 1 - turn if back else turn)
             for each, axis, back in zip(read, axes, backward, strict=True)
         ]
-        inner.update(zip(names, [*carried, *parts], strict=True))
-        with runner.turn(turn):
-            made = runner.run(body, inner, opsets, outputs, outer)
-        if any(each is NOTHING for each in made):
+        given = zip(names, [*carried, *parts], strict=True)
+        made = _turn(runner, body, turn, dict(given), scope, opsets, outer)
+        if made is None:
             return [NOTHING] * len(outputs)
         carried = made[: len(carried)]
         for each, value in zip(scanned, made[len(carried) :], strict=True):
@@ -252,15 +248,28 @@ def _sequence_map(
     turns: list[list[Any]] = []
     for turn in range(lengths[0]):
         parts: list[Any] = [each.elements[turn] if isinstance(each, Listed) else each for each in inputs]
-        inner: ChainMap[str, Held] = ChainMap({}, scope)
-        inner.update(zip(names, parts, strict=True))
-        with runner.turn(turn):
-            turns.append(runner.run(body, inner, opsets, outputs, outer))
-        if any(each is NOTHING for each in turns[-1]):
+        made = _turn(runner, body, turn, dict(zip(names, parts, strict=True)), scope, opsets, outer)
+        if made is None:
             return [NOTHING] * len(outputs)
-        if any(isinstance(each, Listed) for each in turns[-1]):
+        if any(isinstance(each, Listed) for each in made):
             raise Unsupported("it makes a sequence in each turn")
+        turns.append(made)
     return [Listed(tuple(made[place] for made in turns)) for place in range(len(outputs))]
+
+
+def _turn(
+    runner: Runner,
+    body: "GraphProto",
+    number: int,
+    given: Mapping[str, Held],
+    scope: Scope,
+    opsets: Mapping[str, int],
+    outer: Mapping[str, "AttributeProto"],
+) -> list[Any] | None:
+    """What `body` makes of its inputs, as they are `given`; None if something of it is nothing."""
+    with runner.turn(number):
+        made = runner.run(body, ChainMap(dict(given), scope), opsets, [each.name for each in body.output], outer)
+    return None if any(each is NOTHING for each in made) else made
 
 
 def _part(build: Builder, value: Value, axis: int, place: int) -> Value:

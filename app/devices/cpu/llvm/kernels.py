@@ -272,30 +272,21 @@ class RowLoops(_Loops):
         self.along, self._taken = along, taken
         self.at_once = LANES if taken == "beside" else 1
         """Groups that are taken at a time."""
-        if taken == "rows":
-            super().__init__(elements, inputs, code, lambda read, *form: nests.rows(stages, final, read, *form))
-            return
         types = {name: type_ for element in elements for name, type_ in element.inputs.items()}
         copied = [bytes_of(types[name]) for name in inputs if name in read]
         if taken == "apart":
             self.kept = [*copied, bytes_of(final.output), *self.kept]
-            super().__init__(
-                elements,
-                inputs,
-                code,
-                lambda read, dimensions, layout, streams: nests.gathered(
-                    stages, final, read, dimensions, along, layout
-                ),
-            )
-            return
-        self.innermost = -1 - along
-        self.kept = [LANES * each for each in [*copied, *self.kept]]
-        super().__init__(
-            elements,
-            inputs,
-            code,
-            lambda read, dimensions, layout, streams: lanes(stages, final, read, dimensions, along, layout),
-        )
+        elif taken == "beside":
+            self.innermost = -1 - along
+            self.kept = [LANES * each for each in [*copied, *self.kept]]
+
+        def source(read: Sequence[str], dimensions: int, layout: Accesses, streams: bool) -> str:
+            if taken == "rows":
+                return nests.rows(stages, final, read, dimensions, layout, streams)
+            nest = nests.gathered if taken == "apart" else lanes
+            return nest(stages, final, read, dimensions, along, layout)
+
+        super().__init__(elements, inputs, code, source)
 
     def layout(self, strides: Sequence[Sequence[int]], item_sizes: Sequence[int]) -> Accesses:
         made = super().layout(strides, item_sizes)
