@@ -88,7 +88,8 @@ class _Operand(NamedTuple):
 
     def lies(self) -> tuple[object, ...]:
         array = self.array
-        return ctypes.c_void_p(array.data.ptr), _NUMBERS[array.dtype.name], self.width, ctypes.c_longlong(self.step)
+        width, step = ctypes.c_int64(self.width), ctypes.c_longlong(self.step)
+        return ctypes.c_void_p(array.data.ptr), _NUMBERS[array.dtype.name], width, step
 
 
 def _queue(
@@ -102,6 +103,7 @@ def _queue(
     """Queue `count` products, { columns, rows, terms } of which are `sizes`, to `made`, which is packed.
 
     cuBLAS takes columns one after the other: so what it makes is the transposed product, of the operands exchanged.
+    It counts with 64 bits, as rows may be more than 2^31 elements apart.
     """
     library, handle, workspace = _library(cupy), _handle(cupy), cupy.cuda.alloc(_WORKSPACE)
     _check(cupy, library.cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)))
@@ -110,9 +112,10 @@ def _queue(
     first, second = operands
     rows, columns = made.shape[-2:]
     target = _Operand(made, _PLAIN, columns, rows * columns)
-    status = library.cublasGemmStridedBatchedEx(
-        handle, first.form, second.form, *sizes, one, *first.lies(), *second.lies(), zero, *target.lies(),
-        count, compute, _DEFAULT,
+    status = library.cublasGemmStridedBatchedEx_64(
+        handle, first.form, second.form, *map(ctypes.c_int64, sizes),
+        one, *first.lies(), *second.lies(), zero, *target.lies(),
+        ctypes.c_int64(count), compute, _DEFAULT,
     )  # fmt: skip
     _check(cupy, status)
 

@@ -14,12 +14,22 @@ S = TypeVar("S", bound=Hashable)
 MOST_PLANS = 512
 """Shapes whose plans are kept, of each kind: to make one takes 5 to 500 ms."""
 
+FARTHEST = (1 << 31) - 1
+"""Elements that a tensor of a plan reaches over at most. cuDNN's kernels count with 32 bits, and of tensors that reach
+farther some read and write where nothing is."""
+
 _of_thread = threading.local()
 
 
 def is_there() -> bool:
     """Whether the frontend is installed."""
     return importlib.util.find_spec("cudnn") is not None
+
+
+def near(cupy: Any, x: Any) -> Any:
+    """`x`, or packed if it reaches too far for a plan."""
+    reach = 1 + sum((size - 1) * step // x.itemsize for size, step in zip(x.shape, x.strides, strict=True))
+    return x if reach <= FARTHEST else cupy.ascontiguousarray(x)
 
 
 class Plan:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from app.operators import cudnn as frontend
 from app.operators.attention.tiles import FEW_ROWS
-from app.operators.cudnn import Plan
+from app.operators.cudnn import FARTHEST, Plan
 
 LEAST_SCORES = 1 << 16
 """Of all heads that are worth a plan. One query at a time of ever more keys, as language models have it, is not."""
@@ -53,8 +53,10 @@ def attention(
         return None  # its kernels take the largest product for the largest score
     if any(size % 8 or size > MOST_SIZE for size in sizes) or not frontend.is_there():
         return None
-    query, key, value = (_packed(cupy, each) for each in (query, key, value))
     made = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
+    if max(math.prod(made), *[each.size for each in (query, key, value, added) if each is not None]) > FARTHEST:
+        return None
+    query, key, value = (_packed(cupy, each) for each in (query, key, value))
     fits = into is not None and into.flags.c_contiguous
     result = into.reshape(made) if fits else cupy.empty(made, query.dtype)
     more, nothing = [], None
@@ -83,7 +85,7 @@ def _packed(cupy: Any, x: Any) -> Any:
     """With rows that cuDNN loads 16 bytes of at a time, and nothing repeated."""
     *outer, inner = (step // x.itemsize for step in x.strides)
     fits = inner == 1 and all(step and step % 8 == 0 for step in outer)
-    return x if fits else cupy.ascontiguousarray(x)
+    return frontend.near(cupy, x) if fits else cupy.ascontiguousarray(x)
 
 
 def _lies(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

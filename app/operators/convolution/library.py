@@ -1,6 +1,7 @@
 """Convolutions by NVIDIA's libraries, on a GPU: by cuDNN, with its frontend installed, and by cuBLAS what is a product
 of matrices in float32, which is 1.0 to 4.6 times as quick there."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from app.operators import blas
 from app.operators import cudnn as frontend
 from app.operators.arrays import for_blas
 from app.operators.convolution.windows import Windows
-from app.operators.cudnn import Plan
+from app.operators.cudnn import FARTHEST, Plan
 
 
 class Shape(NamedTuple):
@@ -62,12 +63,14 @@ def convolution(
     ]
     if any(-end >= stride for end, stride in zip(ends, windows.strides, strict=True)):
         return None  # cuDNN would have one position more
+    sizes = (len(x), channels, *(windows.sizes if backward else windows.positions))
+    if max(x.size, filters.size, math.prod(sizes)) > FARTHEST:
+        return None
     # cuDNN 9.19 makes float32 of halves itself, two to three times as quick, but not of all channels, and with one
     # spatial dimension its results are wrong.
     x, filters = (each.astype(made_type, copy=False) for each in (x, filters))
     missing = max(4 - x.ndim, 0)
-    x, filters = (_with_ones(cupy, each, missing) for each in (x, filters))
-    sizes = (len(x), channels, *(windows.sizes if backward else windows.positions))
+    x, filters = (_with_ones(cupy, frontend.near(cupy, each), missing) for each in (x, filters))
     fits = into is not None and into.shape == sizes and into.dtype == made_type and into.flags.c_contiguous
     result = into if fits else cupy.empty(sizes, made_type)
     target = _with_ones(cupy, result, missing)
