@@ -100,7 +100,7 @@ class Codec(Decoder, Protocol):
         """The same of a document without holes."""
 
     def encode_data(self, data: Buffer) -> Encoded:
-        """Tensor data, for a hole."""
+        """Tensor data, for a hole. Raises ContractError if the representation has no data that are so long."""
 
     def encode_numbers(self, data: Buffer, desc: TensorDesc, memory: MemoryShare) -> Encoded:
         """The same in the form of numbers, where the representation has one that is meant for people."""

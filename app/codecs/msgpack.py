@@ -29,6 +29,9 @@ _GRANTED = 1 << 9
 _COPIED = 1 << 14
 """Bytes of a body that is copied to be read."""
 
+_LONGEST = (1 << 32) - 1
+"""Bytes of a bin."""
+
 _MARK = secrets.token_bytes(16)  # stands for a hole; nothing that is answered knows it
 _PACKED_MARK: bytes = packb(_MARK)
 
@@ -98,6 +101,9 @@ class MsgpackCodec:
         return made
 
     def encode_data(self, data: Buffer) -> Encoded:
+        if data.nbytes > _LONGEST:
+            message = f"A tensor of {data.nbytes} bytes is too long for MessagePack's bin; ask for safetensors."
+            raise refused(("Accept",), message, data.nbytes, _LONGEST)
         return Encoded(5 + data.nbytes, (_BIN.pack(0xC6, data.nbytes), data))
 
     def encode_numbers(self, data: Buffer, desc: TensorDesc, memory: MemoryShare) -> Encoded:

@@ -1,5 +1,6 @@
 """application/msgpack, held against the library of that name."""
 
+import mmap
 import sys
 import tracemalloc
 from types import FrameType
@@ -141,6 +142,17 @@ def test_data_are_views_of_the_body(size: int) -> None:
 def test_answers_are_not_copied() -> None:
     data = memoryview(bytearray(1000))
     assert any(piece is data for piece in CODEC.encode_data(data).pieces)
+
+
+def test_data_that_are_too_long_for_bin() -> None:
+    """They were found out by an exception that became 500."""
+    most = (1 << 32) - 1
+    with mmap.mmap(-1, most + 1) as memory, memoryview(memory) as data, data[:most] as held:  # nothing touches it
+        first, _ = CODEC.encode_data(held).pieces
+        assert first == b"\xc6\xff\xff\xff\xff"
+        with pytest.raises(ContractError, match="A tensor of 4294967296 bytes is too long for MessagePack's bin"):
+            CODEC.encode_data(data)
+        del first, _
 
 
 @given(documents(leaves))
