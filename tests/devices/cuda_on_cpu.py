@@ -46,6 +46,7 @@ static inline float max_of_gpu(float a, float b) { return a != a || a < b || (a 
 #define INFINITE __builtin_inff()
 #define NOT_A_NUMBER __builtin_nanf("")
 typedef unsigned short half_bits;
+DEVICE int zero_minus(int x) { return (int)(0u - (unsigned)x); }
 DEVICE int ones_of(unsigned long long x) { return __builtin_popcountll(x); }
 DEVICE float normcdff(float x) { return (float)(std::erfc((double)x * -0.70710678118654752) / 2); }
 DEVICE double normcdf(double x) { return std::erfc(x * -0.70710678118654752) / 2; }

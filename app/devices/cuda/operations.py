@@ -206,7 +206,9 @@ def _unsigned(node: Value, value: str) -> str:
 
 def _negative(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     (a,) = arguments
-    return f"-{a}" if _is_float(node) else _wrapped(node, f"0u - {_unsigned(node, a)}")
+    if _is_float(node):
+        return f"-{a}"
+    return _wrapped(node, f"0u - {_unsigned(node, a)}" if _width(node) == 64 else f"zero_minus({a})")
 
 
 def _absolute(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:

@@ -1,0 +1,60 @@
+"""What is negated and goes into two minima or maxima, of which a GPU's compiler made those of what is not negated."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.device import Device
+from app.formula.structures import Structures
+from app.memory.arrays import Array
+from tests.gpu import first_gpu
+from tests.graphs.documents import Document, between, graph, into, node, out, tensor
+from tests.graphs.random_graphs import Drawn, dispatched, initialized
+
+COUNT = 257
+
+CHOICES: dict[str, Callable[[Array, Array], Array]] = {"MIN": np.minimum, "MAX": np.maximum}
+SIGNS: dict[str, Callable[[Array], Array]] = {"NEGATE": np.negative, "ABS": np.abs}
+
+
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+    if request.param == "gpu":
+        yield first_gpu()
+        return
+    with ThreadPoolExecutor(2) as helpers:
+        yield NumpyDevice(helpers, 2, Compiler(), least=1)
+
+
+def choice(kind: str, desc: Document) -> Document:
+    return node(f"ELEMENT_WISE_{kind}", ATensor=desc, BTensor=desc)
+
+
+@pytest.mark.parametrize("data_type", ["INT8", "INT16", "INT32", "INT64"])
+def test_two_choices_of_what_is_negated(device: Device, data_type: str) -> None:
+    desc = tensor(data_type, (COUNT,))
+    rng = np.random.default_rng(3)
+    x, y, z = (rng.integers(-100, 100, COUNT).astype(data_type.lower()) for _ in range(3))
+    for sign, first, second in itertools.product(SIGNS, CHOICES, CHOICES):
+        nodes = [node(f"ELEMENT_WISE_{sign}", InputTensor=desc), choice(first, desc), choice(second, desc)]
+        edges = [into("x", 0), into("y", 1, 1), into("z", 2, 1)]
+        once = graph(nodes, edges, [out(2, "out")], [between(0, 1), between(1, 2)])
+        # Of both choices, which the compiler may make one, each has something negated.
+        again = graph(
+            [*nodes, node("ELEMENT_WISE_NEGATE", InputTensor=desc), choice(second, desc)],
+            edges,
+            [out(4, "out")],
+            [between(0, 1), between(1, 2), between(2, 3), between(3, 4), between(0, 4, 1)],
+        )
+        a = SIGNS[sign](x)
+        right = CHOICES[second](CHOICES[first](a, y), z)
+        for document, expected in ((once, right), (again, CHOICES[second](-right, a))):
+            given, structures = Drawn(document, {"x": x.tobytes(), "y": y.tobytes(), "z": z.tobytes()}), Structures()
+            made = initialized(given.graph(structures), given, device, structures)
+            actual = dispatched(made, given, device)["out"]
+            np.testing.assert_array_equal(actual, expected, err_msg=f"{sign} {first} {second}")
