@@ -113,7 +113,7 @@ class Entry:
 
 
 class Entries(Protocol):
-    """The graphs that are kept, by id. All but `adding` is quick enough for an event loop."""
+    """The graphs that are kept, by id. `all` and `find` are quick enough for an event loop."""
 
     def all(self) -> Mapping[str, Entry]:
         """As of now, in the order of their ids."""

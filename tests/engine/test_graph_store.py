@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from app.codecs.msgpack import MsgpackCodec
 from app.contract.validation import validate
 from app.contract.violations import ContractError
+from app.devices.device import Cancelled
 from app.engine import graph_entries, graph_store
 from app.engine.graph_documents import GivenGraph, GraphKeepRequest
 from app.engine.graph_entries import SharedEntries
@@ -252,6 +254,24 @@ class TestIdle:
         service.graphs.tend()
         assert service.graphs.find(id_of(kept)) is kept
         service.close()
+
+
+def test_one_that_nobody_waits_for_any_more_is_not_kept(service: Service) -> None:
+    """Its client was told so while others added theirs."""
+    body, given_up = sent(relus()), False
+
+    @contextmanager
+    def adding() -> Iterator[None]:
+        nonlocal given_up
+        given_up = True
+        yield
+
+    service.graphs._entries.adding = adding  # type: ignore[method-assign]
+    with service.memory.open() as memory:
+        request = validate(GraphKeepRequest, CODEC.decode(body, len(body), service.settings.max_depth, memory))
+        with pytest.raises(Cancelled):
+            service.graphs.keep(request, CODEC, body, memory, lambda: given_up)
+    assert service.graphs.count == 0
 
 
 class TestConflicts:

@@ -173,7 +173,7 @@ def problem_for(error: Exception) -> Problem:
         case Draining():
             return Problem(503, "The service is shutting down; send the request elsewhere.", kind=Kind.DRAINING)
         case DeadlineExceeded():
-            return Problem(504, "The dispatch was not done within deadline_seconds; it was given up.")
+            return Problem(504, str(error))
         case Abandoned() | Disconnected():
             return Problem(408, "The client closed the connection before its answer was ready.")  # seen in logs only
         case HTTPException():
