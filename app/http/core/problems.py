@@ -170,6 +170,9 @@ def problem_for(error: Exception) -> Problem:
             return Problem(503, f"All workers are busy and {error}; try again.")
         case MemoryExhausted():
             return Problem(503, f"{error} Try again.", hresult=Hresult.E_OUTOFMEMORY, kind=Kind.MEMORY)
+        case MemoryError():
+            detail = "The system has no memory left for this request, within max_memory_bytes as it is; try again."
+            return Problem(503, detail, hresult=Hresult.E_OUTOFMEMORY, kind=Kind.MEMORY)
         case Draining():
             return Problem(503, "The service is shutting down; send the request elsewhere.", kind=Kind.DRAINING)
         case DeadlineExceeded():
@@ -192,6 +195,7 @@ REASONS: dict[type[Exception], str] = {
     Throttled: "key_limit",
     QueueFull: "queue_full",
     MemoryExhausted: "memory",
+    MemoryError: "memory",
     Draining: "draining",
     DeadlineExceeded: "deadline",
     Abandoned: "abandoned",
