@@ -171,8 +171,8 @@ def problem_for(error: Exception) -> Problem:
         case MemoryExhausted():
             return Problem(503, f"{error} Try again.", hresult=Hresult.E_OUTOFMEMORY, kind=Kind.MEMORY)
         case MemoryError():
-            detail = "The system has no memory left for this request, within max_memory_bytes as it is; try again."
-            return Problem(503, detail, hresult=Hresult.E_OUTOFMEMORY, kind=Kind.MEMORY)
+            message = "The system has no memory left for this request, within max_memory_bytes as it is; try again."
+            return Problem(503, message, hresult=Hresult.E_OUTOFMEMORY, kind=Kind.MEMORY)
         case Draining():
             return Problem(503, "The service is shutting down; send the request elsewhere.", kind=Kind.DRAINING)
         case DeadlineExceeded():
