@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 import orjson
 
@@ -192,7 +192,7 @@ class SharedEntries:
             self._known.pop(id_, None)
             return None
         known = self._known.get(id_)
-        if known and known[0] == (status.st_dev, status.st_ino):
+        if known and known[0] == _mark(status):
             return known[1]
         with self._lock:  # so that two threads do not make two
             return self._map(id_)
@@ -208,19 +208,21 @@ class SharedEntries:
         Entry(record, memoryview(numbers), self._worker).use()
         beside = self._folder / "new"  # as for any other: whoever is killed leaves it to the next one
         try:
-            with beside.open("wb") as file:
+            with beside.open("w+b") as file:
                 file.write(numbers)
                 file.write(_LENGTH.pack(len(described)))
                 file.write(described)
                 for piece in request:
                     file.write(piece)
-            beside.rename(self._folder / record.id)
+                file.flush()
+                mark, entry = self._mapped(file, record)
+            with self._lock:  # whoever sees it here meets this entry
+                beside.rename(self._folder / record.id)
+                self._known[record.id] = mark, entry
         except OSError:
             beside.unlink(missing_ok=True)
             raise
-        entry = self.find(record.id)
-        assert entry, "it is removed by who knows of it only"
-        return entry
+        return entry  # which another worker may have removed by now
 
     def remove(self, id_: str) -> bool:
         self._known.pop(id_, None)
@@ -242,20 +244,24 @@ class SharedEntries:
     def _map(self, id_: str) -> Entry | None:
         try:
             with (self._folder / id_).open("r+b") as file:
-                status = os.fstat(file.fileno())
-                mark = status.st_dev, status.st_ino
                 known = self._known.get(id_)
-                if known and known[0] == mark:
+                if known and known[0] == _mark(os.fstat(file.fileno())):
                     return known[1]
                 file.seek(self._numbers_bytes)
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                record = Record(*orjson.loads(file.read(length)))
-                numbers = memoryview(mmap.mmap(file.fileno(), self._numbers_bytes))
+                made = self._known[id_] = self._mapped(file, Record(*orjson.loads(file.read(length))))
         except FileNotFoundError:
             return None
-        entry = Entry(record, numbers, self._worker)
-        self._known[id_] = mark, entry
-        return entry
+        return made[1]
+
+    def _mapped(self, file: BinaryIO, record: Record) -> tuple[tuple[int, int], Entry]:
+        numbers = memoryview(mmap.mmap(file.fileno(), self._numbers_bytes))
+        return _mark(os.fstat(file.fileno())), Entry(record, numbers, self._worker)
+
+
+def _mark(status: os.stat_result) -> tuple[int, int]:
+    """What tells a file from all others that are there."""
+    return status.st_dev, status.st_ino
 
 
 def _names(folder: Path) -> list[str]:

@@ -251,6 +251,27 @@ class TestShared:
         two[0].add(record(), looking())
         assert list(two[1].all()) == [ID]
 
+    def test_what_another_worker_removes_at_once_was_added(
+        self, two: tuple[SharedEntries, SharedEntries], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its client knows the id, which is the same each time."""
+        first, second = two
+        rename = Path.rename
+
+        def rename_and_remove(beside: Path, place: Path) -> Path:
+            made = rename(beside, place)
+            assert second.remove(place.name)
+            return made
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", rename_and_remove)
+            entry = first.add(record(), [])
+        entry.count()
+        assert (entry.record, entry.dispatches, first.find(ID), dict(first.all())) == (record(), 1, None, {})
+        assert list(first._known) == []
+        again = first.add(record(), [])
+        assert first.find(ID) is again is not entry
+
     def test_what_was_killed_while_it_added_leaves_nothing(
         self, two: tuple[SharedEntries, SharedEntries], tmp_path: Path
     ) -> None:
