@@ -254,9 +254,10 @@ class GraphStore:
     def tend(self) -> None:
         """Drop what is idle, and what other workers dropped."""
         self._drop_idle()
-        for id_, kept in list(self._graphs.items()):
-            if self._entries.find(id_) is not kept.entry:
-                self._graphs.pop(id_, None)
+        with self._lock:  # or one that is kept again meanwhile would go with the one before
+            for id_, kept in list(self._graphs.items()):
+                if self._entries.find(id_) is not kept.entry:
+                    self._graphs.pop(id_, None)
 
     def _entry(self, id_: str) -> Entry:
         if not GRAPH_ID.fullmatch(id_):

@@ -1,6 +1,7 @@
 """Graphs that are kept, by the store itself: tests/graphs/test_graph_store.py asks for the same over HTTP."""
 
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from app.contract.violations import ContractError
 from app.devices.device import Cancelled
 from app.engine import graph_entries, graph_store
 from app.engine.graph_documents import GivenGraph, GraphKeepRequest
-from app.engine.graph_entries import SharedEntries
+from app.engine.graph_entries import Entry, SharedEntries
 from app.engine.graph_store import DESCRIBED, GraphConflict, KeptGraph, StoreFull, UnknownGraph
 from app.engine.service import Service
 from app.memory.accounts import LimitExceeded
@@ -254,6 +255,26 @@ class TestIdle:
         service.graphs.tend()
         assert service.graphs.find(id_of(kept)) is kept
         service.close()
+
+
+def test_one_that_is_kept_again_while_the_one_before_is_let_go_of_stays(service: Service) -> None:
+    kept, _ = keep(service, relus())
+    id_, store = id_of(kept), service.graphs
+    store._entries.remove(id_)  # as another process does
+    find, again = store._entries.find, threading.Thread(target=lambda: keep(service, relus()))
+
+    def find_slowly(wanted: str) -> Entry | None:
+        if threading.current_thread() is not again and not again.ident:
+            entry = find(wanted)
+            again.start()
+            again.join(0.3)
+            return entry
+        return find(wanted)
+
+    store._entries.find = find_slowly  # type: ignore[method-assign, assignment]
+    store.tend()
+    again.join()
+    assert store.find(id_)
 
 
 def test_one_that_nobody_waits_for_any_more_is_not_kept(service: Service) -> None:
