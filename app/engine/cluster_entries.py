@@ -8,14 +8,14 @@ never sees which replica it met. Descriptors and data stay with the keeper until
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Condition, Event, Lock, Thread
 from time import monotonic, time_ns
 from typing import Any, NamedTuple, Protocol
 
 from app.codecs.codec import Piece
-from app.engine.graph_entries import NUMBERS_BYTES, Entry, Record, Use
+from app.engine.graph_entries import NUMBERS_BYTES, Entry, Record, Use, never
 from app.engine.service import DeadlineExceeded
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -247,7 +247,7 @@ class ClusterEntries:
         return known[1] if known else None
 
     @contextmanager
-    def adding(self) -> Iterator[None]:
+    def adding(self, cancelled: Callable[[], bool] = never) -> Iterator[None]:
         with self._lock:
             token = uuid.uuid4().hex
             try:

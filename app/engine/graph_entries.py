@@ -5,16 +5,17 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
-from time import monotonic
+from time import monotonic, sleep
 from typing import BinaryIO, NamedTuple, Protocol
 
 import orjson
 
 from app.codecs.codec import Piece
+from app.devices.device import Cancelled
 from app.engine.dispatch import GraphCapability
 from app.engine.graph_documents import GRAPH_ID
 from app.engine.inference_counts import NUMBERS, Counted, Took, count, together
@@ -29,6 +30,13 @@ NUMBERS_BYTES = 8 * _WORDS
 """Bytes of these."""
 
 _LENGTH = struct.Struct("<Q")
+
+_AGAIN_SECONDS = 0.001
+
+
+def never() -> bool:
+    """For those who wait however long it takes."""
+    return False
 
 
 class Record(NamedTuple):
@@ -121,8 +129,9 @@ class Entries(Protocol):
     def find(self, id_: str) -> Entry | None:
         """The same object as long as the graph is kept, and another one if it is kept again."""
 
-    def adding(self) -> AbstractContextManager[object]:
-        """While nobody else, in any process, adds one. Entering raises OSError if nobody can be told of it."""
+    def adding(self, cancelled: Callable[[], bool] = never) -> AbstractContextManager[object]:
+        """While nobody else, in any process, adds one. Entering raises OSError if nobody can be told of it, and
+        Cancelled where that waits for another process and `cancelled()` turns true."""
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
         """Add one that is not there, within `adding`. `request` is what was sent, for other workers. Raises OSError."""
@@ -147,7 +156,7 @@ class LocalEntries:
     def find(self, id_: str) -> Entry | None:
         return self._entries.get(id_)
 
-    def adding(self) -> AbstractContextManager[object]:
+    def adding(self, cancelled: Callable[[], bool] = never) -> AbstractContextManager[object]:
         return self._lock
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
@@ -198,9 +207,12 @@ class SharedEntries:
             return self._map(id_)
 
     @contextmanager
-    def adding(self) -> Iterator[None]:
+    def adding(self, cancelled: Callable[[], bool] = never) -> Iterator[None]:
         with (self._folder / "lock").open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed, or this process gone
+            while not _is_locked(file):  # until it is closed, or this process gone
+                if cancelled():  # a worker that was stopped would keep this thread, and others here, for as long
+                    raise Cancelled
+                sleep(_AGAIN_SECONDS)
             yield
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
@@ -257,6 +269,14 @@ class SharedEntries:
     def _mapped(self, file: BinaryIO, record: Record) -> tuple[tuple[int, int], Entry]:
         numbers = memoryview(mmap.mmap(file.fileno(), self._numbers_bytes))
         return _mark(os.fstat(file.fileno())), Entry(record, numbers, self._worker)
+
+
+def _is_locked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _mark(status: os.stat_result) -> tuple[int, int]:

@@ -223,7 +223,7 @@ class GraphStore:
         )
         with self._lock, ExitStack() as adding:
             with room_to(_HAND_OVER):
-                adding.enter_context(self._entries.adding())
+                adding.enter_context(self._entries.adding(cancelled))
             if cancelled():  # while it waited, which others may make long
                 raise Cancelled
             self._drop_idle()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from app.codecs.codec import Piece
+from app.devices.device import Cancelled
 from app.engine import graph_entries, inference_counts
 from app.engine.graph_entries import NUMBERS_BYTES, Entry, LocalEntries, Record, SharedEntries, Use
 from app.engine.inference_counts import LAST, NUMBERS, PARTS
@@ -250,6 +251,26 @@ class TestShared:
 
         two[0].add(record(), looking())
         assert list(two[1].all()) == [ID]
+
+    def test_who_waits_for_a_worker_that_hangs_gives_up(self, two: tuple[SharedEntries, SharedEntries]) -> None:
+        first, second = two
+        asked: list[float] = []
+
+        def cancelled() -> bool:
+            asked.append(time.monotonic())
+            return len(asked) > 5
+
+        def wait() -> None:
+            with pytest.raises(Cancelled), second.adding(cancelled):
+                pass
+
+        with first.adding():
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            waiting.join(10)
+            assert len(asked) == 6
+        with second.adding(cancelled):
+            assert len(asked) == 6
 
     def test_what_another_worker_removes_at_once_was_added(
         self, two: tuple[SharedEntries, SharedEntries], monkeypatch: pytest.MonkeyPatch

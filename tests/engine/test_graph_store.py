@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -282,12 +282,12 @@ def test_one_that_nobody_waits_for_any_more_is_not_kept(service: Service) -> Non
     body, given_up = sent(relus()), False
 
     @contextmanager
-    def adding() -> Iterator[None]:
+    def adding(_: Callable[[], bool]) -> Iterator[None]:
         nonlocal given_up
         given_up = True
         yield
 
-    service.graphs._entries.adding = adding  # type: ignore[method-assign]
+    service.graphs._entries.adding = adding  # type: ignore[method-assign, assignment]
     with service.memory.open() as memory:
         request = validate(GraphKeepRequest, CODEC.decode(body, len(body), service.settings.max_depth, memory))
         with pytest.raises(Cancelled):
