@@ -301,7 +301,7 @@ async def _tend(service: Service) -> None:
     while True:
         await asyncio.sleep(_TENDED_SECONDS)
         try:
-            service.graphs.tend()
+            await asyncio.to_thread(service.graphs.tend)
         except Exception:
             log.exception("The kept graphs cannot be looked after")
         try:

@@ -66,7 +66,7 @@ MEANINGS = {
     Kind.INTERNAL: "The service failed; its log says why, under the request's id.",
     Kind.UNSUPPORTED: "HTTP has it, and this service has not.",
     Kind.BUSY: "All workers are busy; try again after Retry-After seconds.",
-    Kind.MEMORY: "Other requests hold the memory that this one needs; try again after Retry-After seconds.",
+    Kind.MEMORY: "Others hold the memory that this request needs; try again after Retry-After seconds.",
     Kind.DRAINING: "The service is starting or shutting down; send the request elsewhere.",
     Kind.DEADLINE: "The dispatch was not done within deadline_seconds.",
     Kind.GRAPHS_FULL: "There is no room to keep the graph beside those that are kept.",

@@ -8,14 +8,14 @@ never sees which replica it met. Descriptors and data stay with the keeper until
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from threading import Event, Lock, Thread
+from threading import Condition, Event, Lock, Thread
 from time import monotonic, time_ns
 from typing import Any, NamedTuple, Protocol
 
 from app.codecs.codec import Piece
-from app.engine.graph_entries import NUMBERS_BYTES, Entry, Record, Use
+from app.engine.graph_entries import NUMBERS_BYTES, Entry, Record, Use, never
 from app.engine.service import DeadlineExceeded
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
@@ -35,7 +35,10 @@ _LEFT = ""
 
 
 class KeeperSilent(DeadlineExceeded):
-    """The keeper did not answer in time."""
+    """The keeper did not answer in time. What it was asked for may be done nevertheless."""
+
+    def __init__(self) -> None:
+        super().__init__("The keeper of the cluster's graphs did not answer in time; ask again.")
 
 
 class Told(NamedTuple):
@@ -120,15 +123,16 @@ class Keeper:
             kept.leave(name)
         self._notify()
 
-    async def acquire(self, name: str, token: str, seconds: float) -> bool:
-        """Whether within `seconds` the lock is the replica's, under `token`. It is nobody's again when that is gone."""
+    async def acquire(self, name: str, token: str, seconds: float) -> int | None:
+        """If within `seconds` the lock is the replica's, under `token`: the present version, which it is to show before
+        it adds. The lock is nobody's again when that replica is gone."""
         end = monotonic() + seconds
         while self._is_held():
             if (left := end - monotonic()) <= 0:
-                return False
+                return None
             await self._wait(left)  # each poll ends it, and so does that of who asks
         self._lock = name, token
-        return True
+        return self._version
 
     async def release(self, token: str) -> None:
         """Give the lock back, if it is held under `token`."""
@@ -137,7 +141,7 @@ class Keeper:
             self._notify()
 
     async def add(self, token: str, record: Record, document: Any) -> bool:
-        """Whether the graph is kept now and all replicas show it: not if the lock was lost."""
+        """Whether the graph is kept now and all replicas that are there show it: not if the lock was lost."""
         if not (self._lock and self._lock[1] == token):
             return False
         self._version += 1
@@ -217,12 +221,14 @@ class ClusterEntries:
         self._wait_seconds = wait_seconds
         self._name = uuid.uuid4().hex
         self._version = -1
+        self._heard = Condition()
+        self._is_silent = False
         self._entries: dict[str, tuple[int, Entry]] = {}
         self._lock = Lock()
         self._token = ""
         self._to_release: list[str] = []
         self._closed = Event()
-        self._listen()
+        self._listen(wait_seconds)
         self._thread = Thread(target=self._keep_listening, name="cluster-graphs", daemon=True)
         self._thread.start()
 
@@ -241,67 +247,79 @@ class ClusterEntries:
         return known[1] if known else None
 
     @contextmanager
-    def adding(self) -> Iterator[None]:
+    def adding(self, cancelled: Callable[[], bool] = never) -> Iterator[None]:
         with self._lock:
             token = uuid.uuid4().hex
             try:
                 # A little longer than it waits, or it would hold what nobody takes.
                 wait = self._wait_seconds
-                if not self._call("acquire", self._name, token, wait, seconds=wait + LEASE_SECONDS):
+                version = self._ask("acquire", self._name, token, wait, seconds=wait + LEASE_SECONDS)
+                if version is None or not self._shows(version):
                     raise KeeperSilent
                 self._token = token
                 yield
             finally:
                 try:
-                    self._call("release", token, seconds=wait)
+                    self._ask("release", token, seconds=wait)
                 except KeeperSilent:
                     self._to_release.append(token)  # else it stays this replica's, which goes on
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
         document = b"".join(request)
-        if not self._call("add", self._token, record, document, seconds=self._wait_seconds + LEASE_SECONDS):
+        if not self._ask("add", self._token, record, document, seconds=self._wait_seconds + LEASE_SECONDS):
             raise KeeperSilent
-        entry = self.find(record.id)
-        if entry is None:  # it was removed by who saw it at once
-            raise KeeperSilent
-        return entry
+        # One that is not shown here was kept all the same: who saw it has removed it, or the keeper is not heard again.
+        return self.find(record.id) or _entry(record)
 
     def remove(self, id_: str) -> bool:
-        return bool(self._call("remove", id_, seconds=2 * LEASE_SECONDS))  # an event loop waits
+        return bool(self._ask("remove", id_, seconds=2 * LEASE_SECONDS))
 
     def read(self, entry: Entry, memory: MemoryShare) -> Buffer:
         known = self._entries.get(entry.record.id)
         document: Buffer | None = None
         if known and known[1] is entry:
-            document = self._call("document", entry.record.id, known[0], seconds=self._wait_seconds)
+            document = self._ask("document", entry.record.id, known[0], seconds=self._wait_seconds)
         if document is None:
             raise FileNotFoundError(entry.record.id)
         buffer = memory.buffer(len(document))
         buffer[:] = document
         return buffer
 
+    def _ask(self, method: str, *arguments: object, seconds: float) -> Any:
+        """As `_call`, but of a keeper that is not heard nothing is asked: a worker would wait in vain."""
+        if self._is_silent:
+            raise KeeperSilent
+        return self._call(method, *arguments, seconds=seconds)
+
+    def _shows(self, version: int) -> bool:
+        """Whether this replica soon shows `version`, or a later one.
+
+        It does so at once, unless it was taken for gone and others did not wait for it.
+        """
+        with self._heard:
+            return self._heard.wait_for(lambda: self._version >= version, LEASE_SECONDS)
+
     def _keep_listening(self) -> None:
-        is_silent = False
         while not self._closed.is_set():
             try:
-                self._listen()
+                self._listen(LEASE_SECONDS)
             except KeeperSilent:
-                if not is_silent:
+                if not self._is_silent:
                     log.warning("The keeper of the cluster's graphs does not answer; those known here are served on")
-                is_silent = True
+                self._is_silent = True
                 self._closed.wait(HEARTBEAT_SECONDS)
             except Exception:
                 log.exception("What the keeper of the cluster's graphs tells cannot be used")
                 self._closed.wait(HEARTBEAT_SECONDS)
             else:
-                if is_silent:
+                if self._is_silent:
                     log.warning("The keeper of the cluster's graphs answers again")
-                is_silent = False
+                self._is_silent = False
 
-    def _listen(self) -> None:
-        """Once; it takes HEARTBEAT_SECONDS if there is no news."""
+    def _listen(self, seconds: float) -> None:
+        """Once, for `seconds` at most; it takes HEARTBEAT_SECONDS if there is no news. Raises KeeperSilent."""
         uses = {id_: entry.own for id_, (_, entry) in self._entries.items()}
-        told: Told = self._call("poll", self._name, self._version, uses, seconds=self._wait_seconds)
+        told: Told = self._call("poll", self._name, self._version, uses, seconds=seconds)
         if told.graphs is not None:
             known = self._entries
             self._entries = {
@@ -310,9 +328,11 @@ class ClusterEntries:
             }
         for id_, use in told.uses.items():
             self._entries[id_][1].tell(1, use)
-        self._version = told.version
+        with self._heard:
+            self._version = told.version
+            self._heard.notify_all()
         while self._to_release:
-            self._call("release", self._to_release[0], seconds=self._wait_seconds)
+            self._call("release", self._to_release[0], seconds=seconds)
             del self._to_release[0]
 
 

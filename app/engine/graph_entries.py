@@ -5,16 +5,17 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
-from time import monotonic
-from typing import NamedTuple, Protocol
+from time import monotonic, sleep
+from typing import BinaryIO, NamedTuple, Protocol
 
 import orjson
 
 from app.codecs.codec import Piece
+from app.devices.device import Cancelled
 from app.engine.dispatch import GraphCapability
 from app.engine.graph_documents import GRAPH_ID
 from app.engine.inference_counts import NUMBERS, Counted, Took, count, together
@@ -29,6 +30,13 @@ NUMBERS_BYTES = 8 * _WORDS
 """Bytes of these."""
 
 _LENGTH = struct.Struct("<Q")
+
+_AGAIN_SECONDS = 0.001
+
+
+def never() -> bool:
+    """For those who wait however long it takes."""
+    return False
 
 
 class Record(NamedTuple):
@@ -113,7 +121,7 @@ class Entry:
 
 
 class Entries(Protocol):
-    """The graphs that are kept, by id. All but `adding` is quick enough for an event loop."""
+    """The graphs that are kept, by id. `all` and `find` are quick enough for an event loop."""
 
     def all(self) -> Mapping[str, Entry]:
         """As of now, in the order of their ids."""
@@ -121,8 +129,9 @@ class Entries(Protocol):
     def find(self, id_: str) -> Entry | None:
         """The same object as long as the graph is kept, and another one if it is kept again."""
 
-    def adding(self) -> AbstractContextManager[object]:
-        """While nobody else, in any process, adds one. Entering raises OSError if nobody can be told of it."""
+    def adding(self, cancelled: Callable[[], bool] = never) -> AbstractContextManager[object]:
+        """While nobody else, in any process, adds one. Entering raises OSError if nobody can be told of it, and
+        Cancelled where that waits for another process and `cancelled()` turns true."""
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
         """Add one that is not there, within `adding`. `request` is what was sent, for other workers. Raises OSError."""
@@ -147,7 +156,7 @@ class LocalEntries:
     def find(self, id_: str) -> Entry | None:
         return self._entries.get(id_)
 
-    def adding(self) -> AbstractContextManager[object]:
+    def adding(self, cancelled: Callable[[], bool] = never) -> AbstractContextManager[object]:
         return self._lock
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
@@ -192,15 +201,18 @@ class SharedEntries:
             self._known.pop(id_, None)
             return None
         known = self._known.get(id_)
-        if known and known[0] == (status.st_dev, status.st_ino):
+        if known and known[0] == _mark(status):
             return known[1]
         with self._lock:  # so that two threads do not make two
             return self._map(id_)
 
     @contextmanager
-    def adding(self) -> Iterator[None]:
+    def adding(self, cancelled: Callable[[], bool] = never) -> Iterator[None]:
         with (self._folder / "lock").open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed, or this process gone
+            while not _is_locked(file):  # until it is closed, or this process gone
+                if cancelled():  # a worker that was stopped would keep this thread, and others here, for as long
+                    raise Cancelled
+                sleep(_AGAIN_SECONDS)
             yield
 
     def add(self, record: Record, request: Iterable[Piece]) -> Entry:
@@ -208,19 +220,21 @@ class SharedEntries:
         Entry(record, memoryview(numbers), self._worker).use()
         beside = self._folder / "new"  # as for any other: whoever is killed leaves it to the next one
         try:
-            with beside.open("wb") as file:
+            with beside.open("w+b") as file:
                 file.write(numbers)
                 file.write(_LENGTH.pack(len(described)))
                 file.write(described)
                 for piece in request:
                     file.write(piece)
-            beside.rename(self._folder / record.id)
+                file.flush()
+                mark, entry = self._mapped(file, record)
+            with self._lock:  # whoever sees it here meets this entry
+                beside.rename(self._folder / record.id)
+                self._known[record.id] = mark, entry
         except OSError:
             beside.unlink(missing_ok=True)
             raise
-        entry = self.find(record.id)
-        assert entry, "it is removed by who knows of it only"
-        return entry
+        return entry  # which another worker may have removed by now
 
     def remove(self, id_: str) -> bool:
         self._known.pop(id_, None)
@@ -242,20 +256,32 @@ class SharedEntries:
     def _map(self, id_: str) -> Entry | None:
         try:
             with (self._folder / id_).open("r+b") as file:
-                status = os.fstat(file.fileno())
-                mark = status.st_dev, status.st_ino
                 known = self._known.get(id_)
-                if known and known[0] == mark:
+                if known and known[0] == _mark(os.fstat(file.fileno())):
                     return known[1]
                 file.seek(self._numbers_bytes)
                 (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                record = Record(*orjson.loads(file.read(length)))
-                numbers = memoryview(mmap.mmap(file.fileno(), self._numbers_bytes))
+                made = self._known[id_] = self._mapped(file, Record(*orjson.loads(file.read(length))))
         except FileNotFoundError:
             return None
-        entry = Entry(record, numbers, self._worker)
-        self._known[id_] = mark, entry
-        return entry
+        return made[1]
+
+    def _mapped(self, file: BinaryIO, record: Record) -> tuple[tuple[int, int], Entry]:
+        numbers = memoryview(mmap.mmap(file.fileno(), self._numbers_bytes))
+        return _mark(os.fstat(file.fileno())), Entry(record, numbers, self._worker)
+
+
+def _is_locked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _mark(status: os.stat_result) -> tuple[int, int]:
+    """What tells a file from all others that are there."""
+    return status.st_dev, status.st_ino
 
 
 def _names(folder: Path) -> list[str]:

@@ -13,6 +13,7 @@ from app.codecs.codec import Body, Decoder, Hole, Piece
 from app.codecs.msgpack import MsgpackCodec
 from app.contract.validation import in_words, validate
 from app.contract.violations import ContractError, Hresult, Violation
+from app.devices.device import Cancelled
 from app.engine.graph_documents import (
     GRAPH_ID,
     GivenGraph,
@@ -110,8 +111,8 @@ class KeptGraph:
 class GraphStore:
     """The graphs that are kept, within `max_graphs` and `max_graph_bytes`: what has no room is refused.
 
-    Of `entries`, those of all workers, this process has compiled the ones that it was asked for. `find`, `called`,
-    `drop` and `tend` are for the event loop's thread, `keep` and `load` for workers.
+    Of `entries`, those of all workers, this process has compiled the ones that it was asked for. `find` and
+    `called` are for the event loop's thread, all that changes something for others: it may wait for other processes.
     """
 
     def __init__(
@@ -222,7 +223,9 @@ class GraphStore:
         )
         with self._lock, ExitStack() as adding:
             with room_to(_HAND_OVER):
-                adding.enter_context(self._entries.adding())
+                adding.enter_context(self._entries.adding(cancelled))
+            if cancelled():  # while it waited, which others may make long
+                raise Cancelled
             self._drop_idle()
             known = self._entries.find(id_)
             if known:
@@ -251,9 +254,10 @@ class GraphStore:
     def tend(self) -> None:
         """Drop what is idle, and what other workers dropped."""
         self._drop_idle()
-        for id_, kept in list(self._graphs.items()):
-            if self._entries.find(id_) is not kept.entry:
-                self._graphs.pop(id_, None)
+        with self._lock:  # or one that is kept again meanwhile would go with the one before
+            for id_, kept in list(self._graphs.items()):
+                if self._entries.find(id_) is not kept.entry:
+                    self._graphs.pop(id_, None)
 
     def _entry(self, id_: str) -> Entry:
         if not GRAPH_ID.fullmatch(id_):

@@ -57,6 +57,9 @@ class Draining(Exception):
 class DeadlineExceeded(Exception):
     """The dispatch was not done in time."""
 
+    def __init__(self, message: str = "The dispatch was not done within deadline_seconds; it was given up.") -> None:
+        super().__init__(message)
+
 
 class Abandoned(Exception):
     """The client hung up."""

@@ -5,6 +5,7 @@ Fresh memory costs several times as much as used memory, since the kernel clears
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import threading
 import weakref
@@ -63,8 +64,16 @@ class Memory(mmap.mmap):
 
 
 def fresh(size: int) -> Memory:
-    """Memory of `size` bytes. What `mmap` maps unless it is told otherwise, forked workers would share."""
-    return Memory(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Memory of `size` bytes. What `mmap` maps unless it is told otherwise, forked workers would share.
+
+    Raises MemoryError, as all else does where the system has none left.
+    """
+    try:
+        return Memory(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MemoryError(f"{size} bytes") from None
 
 
 class _Lease(weakref.ref["ctypes.Array[ctypes.c_char]"]):
@@ -109,7 +118,8 @@ class BufferPool:
                 self._settle()
 
     def take(self, size: int) -> Buffer:
-        """A buffer of `size` bytes, whose contents are arbitrary: what is not written must not be read."""
+        """A buffer of `size` bytes, whose contents are arbitrary: what is not written must not be read. Raises
+        MemoryError."""
         found = self.take_used(size)
         return self._take_fresh(size) if found is None else found
 
@@ -158,7 +168,13 @@ class BufferPool:
         return memory
 
     def _fresh(self, size: int) -> Memory:
-        memory = fresh(size)
+        try:
+            memory = fresh(size)
+        except MemoryError:
+            with self._lock:
+                self._idle.clear()
+                self._idle_bytes = 0
+            memory = fresh(size)
         if size >= huge_pages.SIZE and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
                 memory.madvise(mmap.MADV_HUGEPAGE)

@@ -246,13 +246,57 @@ def test_who_ends_is_not_heard_of_afterwards(remote: Remote) -> None:
     only.close()  # which nobody hears
 
 
-def test_who_waits_in_vain_for_others_or_is_undone_at_once_says_so(replica: Replicas) -> None:
+def test_who_waits_in_vain_for_others_says_so(replica: Replicas) -> None:
     holding, impatient = replica(), replica()
     brief = mock.patch.object(impatient, "_wait_seconds", 0.05)
     with brief, holding.adding(), pytest.raises(KeeperSilent), impatient.adding():
         pass
-    with impatient.adding(), mock.patch.object(impatient, "find", return_value=None), pytest.raises(KeeperSilent):
-        impatient.add(record(), [b""])
+
+
+def test_what_was_kept_is_not_told_to_have_failed(replica: Replicas) -> None:
+    """Though it is removed at once by who saw it, or not shown here, where the keeper is not heard again."""
+    first, second = replica(), replica()
+    with first.adding(), mock.patch.object(first, "find", return_value=None):
+        entry = first.add(record(), [b"sent"])
+    assert entry.record == record()
+    assert read(second) == b"sent"
+
+
+def test_who_was_taken_for_gone_shows_what_is_kept_before_it_adds(remote: Remote, replica: Replicas) -> None:
+    """Or it would not see a name that is taken, nor that there is no room."""
+    first, second = replica(), replica()
+    vanish(first)
+    del remote.keeper._replicas[first._name]
+    add(second)
+    assert first.find(ID) is None, "nobody waited for it"
+    shown: list[bool] = []
+
+    def add_another() -> None:
+        with first.adding():
+            shown.append(first.find(ID) is not None)
+            shown.append(first.add(record("f" * 32), [b""]) is first.find("f" * 32))
+
+    adding = threading.Thread(target=add_another)
+    adding.start()
+    wait_until(lambda: remote.keeper._lock is not None)
+    first._closed.clear()
+    first._thread = threading.Thread(target=first._keep_listening)
+    first._thread.start()
+    adding.join(SECONDS)
+    assert shown == [True, True]
+
+
+def test_who_does_not_hear_again_adds_nothing(
+    remote: Remote, replica: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replica(), replica()
+    vanish(first)
+    del remote.keeper._replicas[first._name]
+    add(second)
+    monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", 0.05)
+    with pytest.raises(KeeperSilent), first.adding():
+        pass
+    assert remote.keeper._lock is None
 
 
 def test_who_dies_holds_up_nobody_for_long(replica: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +323,7 @@ def test_what_could_not_be_given_back_is_later(remote: Remote, replica: Replicas
     with first.adding():
         remote.is_reached = False
     remote.is_reached = True
+    wait_until(lambda: not second._is_silent)
     add(second)
 
 
@@ -332,10 +377,34 @@ def test_without_the_keeper_what_is_known_is_served_on(
     assert ["does not answer" in each for each in caplog.messages] == [True, True], "each says it once"
     check_calm(lambda: remote.asked)
     remote.is_reached = True
-    add(first, "f" * 32)
-    wait_until(lambda: second.find("f" * 32) is not None)
     wait_until(lambda: len(caplog.messages) >= 4)
     assert ["answers again" in each for each in caplog.messages[2:]] == [True, True]
+    wait_until(lambda: not (first._is_silent or second._is_silent))
+    add(first, "f" * 32)
+    assert second.find("f" * 32)
+
+
+def test_of_a_keeper_that_is_not_heard_nothing_is_asked(replica: Replicas) -> None:
+    """A worker would wait for the answer, and nothing else would be computed."""
+    only, asked = replica(), []
+    add(only)
+
+    def is_silent(method: str, *_: object, seconds: float) -> Any:
+        asked.append((method, seconds))
+        raise KeeperSilent
+
+    with mock.patch.object(only, "_call", is_silent):
+        wait_until(lambda: only._is_silent)
+        with pytest.raises(KeeperSilent), only.adding():
+            pass
+        with pytest.raises(KeeperSilent):
+            only.remove(ID)
+        with pytest.raises(KeeperSilent):
+            read(only)
+        wait_until(lambda: len(asked) > 1)
+        only._closed.set()
+        only._thread.join()
+    assert set(asked) == {("poll", cluster_entries.LEASE_SECONDS)}
 
 
 def test_a_keeper_that_tells_nonsense_is_asked_again(replica: Replicas, caplog: pytest.LogCaptureFixture) -> None:

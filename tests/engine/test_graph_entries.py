@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from app.codecs.codec import Piece
+from app.devices.device import Cancelled
 from app.engine import graph_entries, inference_counts
 from app.engine.graph_entries import NUMBERS_BYTES, Entry, LocalEntries, Record, SharedEntries, Use
 from app.engine.inference_counts import LAST, NUMBERS, PARTS
@@ -250,6 +251,47 @@ class TestShared:
 
         two[0].add(record(), looking())
         assert list(two[1].all()) == [ID]
+
+    def test_who_waits_for_a_worker_that_hangs_gives_up(self, two: tuple[SharedEntries, SharedEntries]) -> None:
+        first, second = two
+        asked: list[float] = []
+
+        def cancelled() -> bool:
+            asked.append(time.monotonic())
+            return len(asked) > 5
+
+        def wait() -> None:
+            with pytest.raises(Cancelled), second.adding(cancelled):
+                pass
+
+        with first.adding():
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            waiting.join(10)
+            assert len(asked) == 6
+        with second.adding(cancelled):
+            assert len(asked) == 6
+
+    def test_what_another_worker_removes_at_once_was_added(
+        self, two: tuple[SharedEntries, SharedEntries], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its client knows the id, which is the same each time."""
+        first, second = two
+        rename = Path.rename
+
+        def rename_and_remove(beside: Path, place: Path) -> Path:
+            made = rename(beside, place)
+            assert second.remove(place.name)
+            return made
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", rename_and_remove)
+            entry = first.add(record(), [])
+        entry.count()
+        assert (entry.record, entry.dispatches, first.find(ID), dict(first.all())) == (record(), 1, None, {})
+        assert list(first._known) == []
+        again = first.add(record(), [])
+        assert first.find(ID) is again is not entry
 
     def test_what_was_killed_while_it_added_leaves_nothing(
         self, two: tuple[SharedEntries, SharedEntries], tmp_path: Path

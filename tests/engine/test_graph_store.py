@@ -1,7 +1,9 @@
 """Graphs that are kept, by the store itself: tests/graphs/test_graph_store.py asks for the same over HTTP."""
 
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,10 @@ import pytest
 from app.codecs.msgpack import MsgpackCodec
 from app.contract.validation import validate
 from app.contract.violations import ContractError
+from app.devices.device import Cancelled
 from app.engine import graph_entries, graph_store
 from app.engine.graph_documents import GivenGraph, GraphKeepRequest
-from app.engine.graph_entries import SharedEntries
+from app.engine.graph_entries import Entry, SharedEntries
 from app.engine.graph_store import DESCRIBED, GraphConflict, KeptGraph, StoreFull, UnknownGraph
 from app.engine.service import Service
 from app.memory.accounts import LimitExceeded
@@ -252,6 +255,44 @@ class TestIdle:
         service.graphs.tend()
         assert service.graphs.find(id_of(kept)) is kept
         service.close()
+
+
+def test_one_that_is_kept_again_while_the_one_before_is_let_go_of_stays(service: Service) -> None:
+    kept, _ = keep(service, relus())
+    id_, store = id_of(kept), service.graphs
+    store._entries.remove(id_)  # as another process does
+    find, again = store._entries.find, threading.Thread(target=lambda: keep(service, relus()))
+
+    def find_slowly(wanted: str) -> Entry | None:
+        if threading.current_thread() is not again and not again.ident:
+            entry = find(wanted)
+            again.start()
+            again.join(0.3)
+            return entry
+        return find(wanted)
+
+    store._entries.find = find_slowly  # type: ignore[method-assign, assignment]
+    store.tend()
+    again.join()
+    assert store.find(id_)
+
+
+def test_one_that_nobody_waits_for_any_more_is_not_kept(service: Service) -> None:
+    """Its client was told so while others added theirs."""
+    body, given_up = sent(relus()), False
+
+    @contextmanager
+    def adding(_: Callable[[], bool]) -> Iterator[None]:
+        nonlocal given_up
+        given_up = True
+        yield
+
+    service.graphs._entries.adding = adding  # type: ignore[method-assign, assignment]
+    with service.memory.open() as memory:
+        request = validate(GraphKeepRequest, CODEC.decode(body, len(body), service.settings.max_depth, memory))
+        with pytest.raises(Cancelled):
+            service.graphs.keep(request, CODEC, body, memory, lambda: given_up)
+    assert service.graphs.count == 0
 
 
 class TestConflicts:

@@ -561,7 +561,7 @@ class FullDisk(SharedEntries):
 class NoLock(SharedEntries):
     """Whose folder has no room for the file that is locked."""
 
-    def adding(self) -> Any:
+    def adding(self, *_: object) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

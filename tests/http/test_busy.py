@@ -1,9 +1,11 @@
 """More work than workers: queue, deadline, memory, hang-ups; and many clients at once."""
 
 import gzip
+import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -220,6 +222,27 @@ class TestMemory:
             with connection(server) as hanging_up:
                 hanging_up.send(header(JSON, length(1000)), b"{")
         wait_for(client, "memory_bytes", 0)
+
+
+def test_what_the_system_has_no_memory_for_is_refused(start_server: ServerFactory) -> None:
+    """As `ulimit -v` and vm.overcommit_memory=2 have it, however much max_memory_bytes allows."""
+    running = start_server("--threads", "1")
+    large = request(CELU, {"InputTensor": np.zeros(16 << 20, np.float32)})
+    with client_of(running) as client:
+        output_of(post_msgpack(client, SMALL))
+        (pages, *_) = Path(f"/proc/{running.process.pid}/statm").read_text().split()
+        most = int(pages) * resource.getpagesize() + (48 << 20)
+        resource.prlimit(running.process.pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+        for binary in (True, False):
+            problem = assert_try_again((post_msgpack if binary else post_json)(client, large))
+            assert problem["type"] == "/errors#memory"
+            assert "The system has no memory left" in problem["detail"]
+            output_of(post_msgpack(client, SMALL))
+        resource.prlimit(running.process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+        output_of(post_msgpack(client, large))
+        assert metric(client, "rejections_total", reason="memory") == 2
+        assert metric(client, "memory_bytes") == 0
+    assert "Traceback" not in running.log.read_text()
 
 
 def test_a_hang_up_within_the_body(server: RunningServer, client: httpx.Client) -> None:

@@ -34,6 +34,7 @@ RAISED: list[tuple[type[Exception], Exception | None, Kind]] = [
     (LimitExceeded, LimitExceeded("max_body_bytes", "Bytes", 2, 1), Kind.LIMIT),
     (LimitExceeded, LimitExceeded("max_tensor_bytes", "Bytes", 2, 1, ("operator", "InputTensor")), Kind.LIMIT),
     (MemoryExhausted, MemoryExhausted(2, 1), Kind.MEMORY),
+    (MemoryError, MemoryError("65536 bytes"), Kind.MEMORY),
     (Draining, Draining(), Kind.DRAINING),
     (DeadlineExceeded, DeadlineExceeded(), Kind.DEADLINE),
     (Abandoned, Abandoned(), Kind.TIMEOUT),

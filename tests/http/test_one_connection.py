@@ -14,7 +14,16 @@ from uvicorn.server import ServerState
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import JOINED, Reply, Request
-from app.http.server.connection import IDLE_SECONDS, LINGER_SECONDS, LOCAL_SEND_BUFFER, PIPELINED, SHORT, Connection
+from app.http.server.connection import (
+    CHUNK,
+    CRUMBS,
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    LOCAL_SEND_BUFFER,
+    PIPELINED,
+    SHORT,
+    Connection,
+)
 from app.http.server.exchange import HELD
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit
 from app.http.server.scratch import HEADER, LARGE, READ, Scratch
@@ -637,6 +646,35 @@ class TestReading:
             one.receive(bytes(LARGE + 10))
             await one.turn()
             assert len(one.connection.get_buffer(-1)) == HEADER, "the next one is probably large as well"
+
+        run(main)
+
+    @pytest.mark.parametrize("path", ["/body", "/a"])
+    def test_of_small_chunks_few_are_read_at_once(self, path: str) -> None:
+        """However many there are and whoever wants them: each takes some time, in which others wait."""
+
+        async def main() -> None:
+            one = One()
+            begin, end = get(path, b"Transfer-Encoding: chunked", method=b"POST"), b"0\r\n\r\n"
+            for size, most in ((1, CRUMBS), (CHUNK, READ), (CHUNK // 4, CRUMBS), (READ // 2, READ), (1, CRUMBS)):
+                chunks = b"%x\r\n%b\r\n" % (size, bytes(size)) * max(SHORT // size, 1)
+                one.receive(begin, chunks)
+                await one.turn()
+                assert len(one.connection.get_buffer(-1)) == most
+                one.receive(chunks)
+                await one.turn()
+                one.receive(end)
+                await one.turn()
+                assert one.received == bytes(2 * size * max(SHORT // size, 1) if path == "/body" else 0)
+                one.received = b""
+            one.receive(begin, chunks)
+            await one.turn()
+            one.receive(chunks + end + begin + chunks[:-6])
+            await one.turn()
+            assert len(one.connection.get_buffer(-1)) == CRUMBS, "in another request, too"
+            one.receive(chunks[-6:] + end, get("/b"))
+            assert bodies(await one.turn())[-1] == "/b"
+            assert len(one.connection.get_buffer(-1)) == READ, "it sends none any more"
 
         run(main)
 

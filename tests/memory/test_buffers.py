@@ -1,6 +1,7 @@
 """The pool of buffers: bounded, and no buffer in two hands."""
 
 import ctypes
+import errno
 import gc
 import mmap
 import os
@@ -227,6 +228,29 @@ def test_memory_is_touched_piece_by_piece(monkeypatch: pytest.MonkeyPatch, *, fa
     app.memory.buffers._touch(memoryview(fresh(30 * MIB))[:-100])
     assert sum(lengths) == 30 * MIB - 100
     assert max(lengths) == 4 * MIB
+
+
+def test_what_is_kept_for_later_goes_where_the_system_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = BufferPool(1 << 30)
+    pool.take(MIB)
+    fails = [errno.ENOMEM]
+
+    class Made(app.memory.buffers.Memory):
+        def __new__(cls, *given: int) -> "Made":
+            if fails:
+                raise OSError(fails.pop(), "It is not there")
+            return super().__new__(cls, *given)
+
+    monkeypatch.setattr(app.memory.buffers, "Memory", Made)
+    assert pool.take(2 * MIB).nbytes == 2 * MIB
+    assert pool.idle_bytes == 2 * MIB, "the other one was given back"
+    fails[:] = [errno.ENOMEM] * 2
+    with pytest.raises(MemoryError, match=f"{4 * MIB} bytes"):
+        pool.take(4 * MIB)
+    assert (pool.idle_bytes, fails) == (0, [])
+    fails[:] = [errno.EAGAIN]
+    with pytest.raises(OSError, match="It is not there"):
+        pool.take(4 * MIB)
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="the system has no huge pages")

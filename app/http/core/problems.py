@@ -170,10 +170,13 @@ def problem_for(error: Exception) -> Problem:
             return Problem(503, f"All workers are busy and {error}; try again.")
         case MemoryExhausted():
             return Problem(503, f"{error} Try again.", hresult=Hresult.E_OUTOFMEMORY, kind=Kind.MEMORY)
+        case MemoryError():
+            message = "The system has no memory left for this request, within max_memory_bytes as it is; try again."
+            return Problem(503, message, hresult=Hresult.E_OUTOFMEMORY, kind=Kind.MEMORY)
         case Draining():
             return Problem(503, "The service is shutting down; send the request elsewhere.", kind=Kind.DRAINING)
         case DeadlineExceeded():
-            return Problem(504, "The dispatch was not done within deadline_seconds; it was given up.")
+            return Problem(504, str(error))
         case Abandoned() | Disconnected():
             return Problem(408, "The client closed the connection before its answer was ready.")  # seen in logs only
         case HTTPException():
@@ -192,6 +195,7 @@ REASONS: dict[type[Exception], str] = {
     Throttled: "key_limit",
     QueueFull: "queue_full",
     MemoryExhausted: "memory",
+    MemoryError: "memory",
     Draining: "draining",
     DeadlineExceeded: "deadline",
     Abandoned: "abandoned",

@@ -1,5 +1,6 @@
 """Graphs that are kept, /v1/graphs: sent once, dispatched many times."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from app.engine.graph_documents import (
 )
 from app.engine.graph_store import KeptGraph
 from app.engine.inputs import given_inputs
-from app.engine.service import Service
+from app.engine.service import DeadlineExceeded, Service
 from app.engine.workers import Ticket
 from app.http.core.answers import answered, content_type
 from app.http.core.bodies import codec_of_answer, codec_of_request, compressed, no_data, read_plain_body
@@ -153,7 +154,7 @@ def routes(service: Service) -> list[BaseRoute]:
     @kept_graphs.delete("/{id}", **openapi.graph_deletion())
     async def drop(_: Request, path: Given) -> Reply:
         """Drop a graph. Dispatches that run finish."""
-        service.graphs.drop(path["id"])
+        await asyncio.to_thread(service.graphs.drop, path["id"])
         return Reply(204, [], Encoded(0, ()))
 
     return kept_graphs.routes
@@ -173,7 +174,10 @@ async def _answer_keep(service: Service, request: Request) -> Reply:
             judge = partial(keep, service, given, body, memory, ticket.cancelled)
             return read_document(given, body, service.settings, memory, judge, limit="max_graph_structure_bytes")
 
-        kept, is_new = await service.run(work, memory, request.body.hung_up, request.stages)
+        try:
+            kept, is_new = await service.run(work, memory, request.body.hung_up, request.stages)
+        except DeadlineExceeded as error:
+            raise DeadlineExceeded(f"{error} The graph may be kept by now; to send it again does no harm.") from None
         document = wanted.encode_value(kept.described())
         content, coding = await compressed(service, request, Encoded(len(document), (document,)), memory)
     status = 201 if is_new else 200

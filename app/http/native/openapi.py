@@ -203,7 +203,7 @@ def _dispatched(answered: Json | None = None) -> Json:
 
 def graph_deletion() -> Json:
     """Of DELETE /v1/graphs/{id}."""
-    made = operation("dropGraph", "Drop a kept graph", None, 401, 404, 412, parameters=[GRAPH_ID])
+    made = operation("dropGraph", "Drop a kept graph", None, 401, 404, 412, 504, parameters=[GRAPH_ID])
     responses = made["openapi_extra"]["responses"]
     responses["204"] = responses.pop("200") | {"description": "Done."}
     return made

@@ -47,6 +47,13 @@ log = logging.getLogger("app.http")
 SHORT = 1 << 13
 """Bytes that are taken at once, whatever they are. They bring some hundred requests at most."""
 
+CHUNK = 1 << 8
+"""Bytes that the chunks of a read have on average, if the next one may bring as much as any."""
+
+CRUMBS = 1 << 9
+"""Bytes of a read where they have fewer. A usual one could bring fifty thousand chunks, each of which takes as long as
+hundreds of bytes, and uvloop reads up to 32 times before anybody else has a turn."""
+
 _NOTHING = memoryview(b"")
 
 LINGER_SECONDS = 1.0
@@ -94,6 +101,10 @@ class Connection(asyncio.BufferedProtocol):
     """What was read and waits until some are answered. There is none when fewer than PIPELINED - 1 are left."""
     _newest: Exchange | None = None
     """Whose body is being received, or was the last to be."""
+    _chunks: int = 0
+    """Those that the last read brought."""
+    _are_small: bool = False
+    """So the next one is to bring few."""
     _is_ready: bool = False
     """For the next one to be begun at the end of this turn of the event loop."""
     _work: Coroutine[Any, Any, Reply] | None = None
@@ -222,6 +233,8 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> Buffer:
         newest = self._newest
         if newest is None or not newest.is_direct:
+            if self._are_small:
+                return self._scratch.take(CRUMBS)
             return self._scratch.take(HEADER if newest is not None and newest.announced > LARGE else READ)
         target = self._reader.buffer(newest)
         return self._scratch.take(min(newest.left, READ)) if target is None else target
@@ -229,7 +242,9 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         newest = self._newest
         if newest is None or not newest.is_direct:
+            self._chunks = 0
             self._received(self._scratch.view[:nbytes])
+            self._are_small = (self._chunks - 1) * CHUNK > nbytes  # of one it may have brought an end only
             turn = self._turn
             # Large requests do not wait: those of many clients would all be there before memory is charged for one.
             self._be_ready(at_once=turn.last is self or nbytes > JOINED)
@@ -308,6 +323,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._newest is not None:
             self._newest.expects = False
             self._newest.add(data)
+            if self._newest.announced < 0:
+                self._chunks += 1
 
     def end(self) -> None:
         if self._newest is not None:

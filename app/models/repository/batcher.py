@@ -243,7 +243,7 @@ class _Queue:
                 log.warning(
                     "Requests to model %s are not run together: its rows may depend on one another.", model.called
                 )
-        except (MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Cancelled, RequestOver) as error:
+        except (MemoryError, MemoryExhausted, QueueFull, Draining, DeadlineExceeded, Cancelled, RequestOver) as error:
             log.info("A batch of model %s is not compiled yet: %s", model.called, error or type(error).__name__)
         except (ContractError, LimitExceeded) as error:
             log.warning("Batches of %d rows of model %s cannot be: %s", rows, model.called, error)
