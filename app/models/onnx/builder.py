@@ -274,7 +274,8 @@ def data_type_of(array: Array) -> DataType:
     try:
         return DataType(array.dtype.name.upper())
     except ValueError:
-        raise Unsupported(f"DirectML has no type for {array.dtype.name}") from None
+        name = "string" if array.dtype.kind in "OUS" else array.dtype.name
+        raise Unsupported(f"DirectML has no type for {name}") from None
 
 
 def _bytes(view: View) -> int:

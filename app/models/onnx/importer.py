@@ -39,6 +39,7 @@ from app.models.onnx.reading import (
     attributes_of,
     defaults_of,
     domain_of,
+    mistyped,
     modern,
     opsets_of,
     schema_of,
@@ -248,18 +249,20 @@ class _Importer:
         known = self._known_parts.get((id(graph), outputs))
         if known is not None and known.graph is graph:
             return known
+        nodes = needed(graph, outputs)
+        read = Counter(itertools.chain(outputs, *map(read_by, nodes)))
         initial: dict[str, Held] = {}
         kept = self._arrays if graph is self._model.graph else {}
         for tensor in getattr(graph, "initializer", ()):
-            initial[tensor.name] = (
-                kept[tensor.name]
-                if tensor.name in kept
-                else self._initializer(tensor.name, lambda tensor=tensor: to_array(tensor))
-            )
+            if tensor.name in read:
+                initial[tensor.name] = (
+                    kept[tensor.name]
+                    if tensor.name in kept
+                    else self._initializer(tensor.name, lambda tensor=tensor: to_array(tensor))
+                )
         for sparse in getattr(graph, "sparse_initializer", ()):
-            initial[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
-        nodes = needed(graph, outputs)
-        read = Counter(itertools.chain(outputs, *map(read_by, nodes)))
+            if sparse.values.name in read:
+                initial[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
         here = {name for node in nodes for name in node.output}
         readers = _Readers(set(read), {name for name, count in read.items() if count == 1 and name in here})
         parts = _Parts(graph, initial, nodes, readers)
@@ -317,7 +320,7 @@ class _Importer:
             why = str(error)
         except INVALID as error:
             log.debug("%s cannot be imported", label, exc_info=True)
-            why = f"it is invalid: {type(error).__name__}: {error}"
+            why = mistyped(proto, opset) or f"it is invalid: {type(error).__name__}: {error}"
         self._unsupported[label] = self._nodes[label]._replace(why=why)
         return nothing
 
