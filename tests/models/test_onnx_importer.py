@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, parser
+from onnx import ModelProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from app.models.onnx import importer
@@ -659,7 +659,7 @@ def test_attributes_of_another_type_are_named(given: str, type_: str) -> None:
 
 def test_strings_are_called_so() -> None:
     made = model("m (string[2] x, float[2] f) => (string[2] y, string[1] z) { y = Identity(x) z = Identity(w) }")
-    made.graph.initializer.append(helper.make_tensor("w", 8, [1], [b"a"]))
+    made.graph.initializer.append(numpy_helper.from_array(np.array(["a"]), "w"))
     with pytest.raises(NotSupported, match="DirectML has no type for string"):
         import_model(made, {})
     del made.graph.output[0], made.graph.input[0]

@@ -367,6 +367,7 @@ class _Importer:
         if all(not isinstance(each, View) for each in tensors):
             arrays = folded(plain, opsets, [each for each in tensors if not isinstance(each, View)])
             if arrays is not None:
+                self.build.spend(sum(each.nbytes for each in arrays if each is not None))
                 return arrays
         mapping = MAPPINGS.get((domain, proto.op_type))
         known = self._known_constants.get(id(plain))

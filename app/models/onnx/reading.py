@@ -395,6 +395,7 @@ def _names_of_nodes(nodes: "Iterable[NodeProto]") -> Iterator[object]:
 def _made_twice(inputs: "Iterable[str]", nodes: "Iterable[NodeProto]") -> str | None:
     """A name that an input has, or a node gives to what it makes, though it is another one's already."""
     known: set[str] = set()
+    name: str
     for name in itertools.chain(inputs, *(node.output for node in nodes)):
         if name in known:
             return name
