@@ -89,7 +89,7 @@ def begun(node: Node) -> Loose | None:
     if node.type == "Expand" and node.has(1) and isinstance(node.inputs[1], View):
         return Repeated(node.name, "its shape is not constant", node.view(0))
     if node.type == "Slice" and node.has(2) and isinstance(node.inputs[2], View) and _is_from_first(node):
-        return _first(node, "its ends is not constant")
+        return _first(node, node.name, "its ends is not constant")
     return None
 
 
@@ -114,9 +114,9 @@ def _nonzero(node: Node) -> Places | None:
     return Places(node.name, NO_SIZES, x, tuple(range(len(x.sizes))), 0)
 
 
-def _first(node: Node, why: str) -> First:
+def _first(node: Node, label: str, why: str) -> First:
     x = node.view(0)
-    return First(node.name, why, node.reshaped(x, (x.elements,)))
+    return First(label, why, node.reshaped(x, (x.elements,)))
 
 
 def _is_from_first(node: Node) -> bool:
@@ -225,7 +225,7 @@ def _sliced(node: Node, given: Sequence[Given]) -> Made:
     if isinstance(x, Loose):
         return _in_order(node, given)
     first, *_ = _loose(given)
-    return _first(node, first.why)
+    return _first(node, first.label, first.why)
 
 
 def _gathered(node: Node, given: Sequence[Given]) -> Made:
