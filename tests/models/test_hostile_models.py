@@ -66,6 +66,16 @@ def test_constants_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         import_model(affine(), {"x": X.shape})
 
 
+def test_what_is_computed_of_constants_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is held until the graph is there."""
+    made = loop("t = Sin(w) s = ReduceSum<keepdims=0>(t) u = Cast<to=1>(s) d = Add(c, u)", 64)
+    made.graph.initializer.append(numpy_helper.from_array(np.zeros(1 << 10), "w"))
+    import_model(made, {})
+    monkeypatch.setattr(importer, "_FREE_BYTES", 1 << 18)
+    with pytest.raises(NotSupported, match="too many bytes"):
+        import_model(made, {})
+
+
 def test_what_is_needed_of_a_body_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or many turns times many nodes that nobody needs would be looked at."""
     asked: list[object] = []

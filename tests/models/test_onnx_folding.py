@@ -9,7 +9,8 @@ from tests.models.onnx_runs import Array
 
 
 def computed(type_: str, *inputs: Array, opset: int = 17) -> list[Array | None] | None:
-    node = helper.make_node(type_, [f"x{place}" for place in range(len(inputs))], ["y"])
+    attributes = {"equation": "ij,k->jk"} if type_ == "Einsum" else {}
+    node = helper.make_node(type_, [f"x{place}" for place in range(len(inputs))], ["y"], **attributes)
     return folded(node, {"": opset}, inputs)
 
 
@@ -19,6 +20,14 @@ def test_what_is_small_is_computed() -> None:
     (made,) = computed("NonZero", np.array([1, 0, 1])) or [None]
     np.testing.assert_array_equal(made, [[0, 2]])
     assert computed("Neg", np.zeros(SMALL)) is not None
+
+
+def test_what_no_operator_computes_may_be_larger() -> None:
+    """Positions of patches are FLOAT64 in PyTorch's exports, RT-DETR's for example."""
+    assert computed("Sin", np.zeros(1 << 18)) is not None
+    (made,) = computed("Einsum", np.ones((2, SMALL)), np.arange(3.0)) or [None]
+    np.testing.assert_array_equal(made, np.broadcast_to(np.arange(3.0) * 2, (SMALL, 3)))
+    assert computed("Einsum", np.ones((2, SMALL), np.float32), np.arange(3.0, dtype=np.float32)) is None
 
 
 def test_scatter_is_computed_as_what_it_is_called_since() -> None:
@@ -32,7 +41,9 @@ def test_scatter_is_computed_as_what_it_is_called_since() -> None:
     [
         ("Expand", [np.array(3), np.array([SMALL + 1])], 17),
         ("Expand", [np.array(3), np.array([1 << 40])], 17),
-        ("Neg", [np.zeros(SMALL + 1)], 17),
+        ("Neg", [np.zeros(SMALL + 1, np.float32)], 17),
+        ("Sin", [np.zeros((1 << 18) + 1)], 17),
+        ("Einsum", [np.zeros((1 << 8, 1 << 7)), np.zeros(1 << 8)], 17),
         ("BitwiseAnd", [np.array([1]), np.array([1])], 17),
         ("Det", [np.eye(2)], 17),
         ("Add", [np.array([1, 2]), np.array([1, 2, 3])], 17),

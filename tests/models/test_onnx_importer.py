@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, parser
+from onnx import ModelProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from app.models.onnx import importer
@@ -342,6 +342,11 @@ def test_sparse_initializers(places: Any, dense: Any) -> None:
     made.graph.sparse_initializer[0].dims[0] = 1 << 40
     with pytest.raises(NotSupported, match=r"w \(initializer, opset 0\): .* is too large"):
         import_model(made, {})
+    made.graph.sparse_initializer[0].dims[0] = 2
+    made.graph.sparse_initializer[0].indices.int64_data.append(-1)
+    made.graph.sparse_initializer[0].indices.dims[0] += 1
+    with pytest.raises(NotSupported, match=r"w \(initializer, opset 0\): it is invalid"):
+        import_model(made, {})
 
 
 def test_inputs_that_nobody_reads_and_constant_outputs() -> None:
@@ -610,6 +615,58 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
         read_model(inside, folder, len(inside) + 11)
 
 
+@pytest.mark.parametrize(
+    ("field", "given", "why"),
+    [
+        ("offset", "-4", "offset '-4', which is no number of bytes"),
+        ("offset", "9" * 20, "no number of bytes"),
+        ("length", "", "length '', which is no number of bytes"),
+        ("offset", "8", "too few bytes: 12, where 12 from byte 8 on are asked for"),
+        ("length", "13", "too few bytes: 12, where 13 from byte 0 on are asked for"),
+    ],
+)
+def test_external_data_beyond_their_file(tmp_path: Path, field: str, given: str, why: str) -> None:
+    made = with_external_data(tmp_path, "w.bin")
+    (tmp_path / "w.bin").write_bytes(bytes(12))
+    data = made.graph.initializer[0].external_data
+    for key, value in {"length": "12", field: given}.items():
+        entry = data.add()
+        entry.key, entry.value = key, value
+    with pytest.raises(Unreadable, match=why):
+        read_model(made.SerializeToString(), tmp_path)
+
+
+@pytest.mark.parametrize(("field", "why"), [("dims", r"its sizes are \[-1\]"), ("data_type", "its data type is 99")])
+def test_a_tensor_that_onnx_does_not_have(field: str, why: str) -> None:
+    made = affine()
+    tensor = made.graph.initializer[0]
+    if field == "dims":
+        tensor.dims[0] = -1
+    else:
+        tensor.data_type = 99
+    with pytest.raises(NotSupported, match=rf"w \(initializer, opset 0\): it is invalid: {why}"):
+        import_model(made, {"x": (1, 3)})
+    made.graph.node[0].input[1] = "b"
+    assert import_model(made, {"x": (1, 3)}), "what nobody reads is not looked at"
+
+
+@pytest.mark.parametrize(("given", "type_"), [("'a'", "STRING"), ("[1, 2]", "INTS")], ids=["text", "several"])
+def test_attributes_of_another_type_are_named(given: str, type_: str) -> None:
+    made = model(f"m (float[2,3] x) => (float[2,3] y) {{ y = Softmax<axis={given}>(x) }}".replace("'", '"'))
+    with pytest.raises(NotSupported, match=f"its axis is {type_}, where ONNX has INT"):
+        import_model(made, {})
+
+
+def test_strings_are_called_so() -> None:
+    made = model("m (string[2] x, float[2] f) => (string[2] y, string[1] z) { y = Identity(x) z = Identity(w) }")
+    made.graph.initializer.append(numpy_helper.from_array(np.array(["a"]), "w"))
+    with pytest.raises(NotSupported, match="DirectML has no type for string"):
+        import_model(made, {})
+    del made.graph.output[0], made.graph.input[0]
+    with pytest.raises(NotSupported, match="DirectML has no type for string"):
+        import_model(made, {})
+
+
 def test_a_tensor_whose_data_are_too_few() -> None:
     made = affine()
     made.graph.initializer[0].dims[0] = 1 << 40
@@ -663,6 +720,8 @@ def test_names_are_given_once() -> None:
     for made, name in (
         (model("m (float[2] x) => (float[2] y) { y = Neg(x) y = Abs(x) }"), "y"),
         (model("m (float[2] x) => (float[2] y) { x = Neg(x) y = Abs(x) }"), "x"),
+        (model("m (float[2] x) => (float[2] y) { w = Neg(x) y = Abs(w) }", w=np.ones(2, np.float32)), "w"),
+        (model("m (float[2] x, float[2] x) => (float[2] y) { y = Abs(x) }"), "x"),
         (of_function, "a"),
     ):
         with pytest.raises(Unreadable, match=f"{name} is made twice"):

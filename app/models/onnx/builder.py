@@ -46,7 +46,7 @@ class Builder:
     """Makes nodes and edges. `inputs`, constants and what operators write are views, which any operator may read."""
 
     def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` are those of all constants."""
+        """`most_bytes` are those of all constants, and of what is computed of such."""
         self._left = most_bytes
         self._nodes: list[dict[str, Any]] = []
         self._labels: list[str] = []
@@ -99,9 +99,7 @@ class Builder:
         key = (chosen, is_boolean, once.shape, small)
         view = self._known.get(key) if small else None
         if view is None:
-            self._left -= len(data)
-            if self._left < 0:
-                raise Unsupported("the graph's constants take too many bytes")
+            self.spend(len(data))
             node = self._node({"Type": "CONSTANT", "Data": None}, {})
             self._constants[node] = data
             view = self._made(View.packed(Constant(node), chosen, once.shape))
@@ -113,6 +111,12 @@ class Builder:
         view = view if once.shape == array.shape else view.broadcast(array.shape)
         self._seen[id(array), chosen] = array, view  # while it is kept, nothing else has its id
         return view
+
+    def spend(self, count: int) -> None:
+        """Count bytes of what is constant. Raises Unsupported."""
+        self._left -= count
+        if self._left < 0:
+            raise Unsupported("the graph's constants take too many bytes")
 
     def operator(
         self,
@@ -274,7 +278,8 @@ def data_type_of(array: Array) -> DataType:
     try:
         return DataType(array.dtype.name.upper())
     except ValueError:
-        raise Unsupported(f"DirectML has no type for {array.dtype.name}") from None
+        name = "string" if array.dtype.kind in "OUS" else array.dtype.name
+        raise Unsupported(f"DirectML has no type for {name}") from None
 
 
 def _bytes(view: View) -> int:

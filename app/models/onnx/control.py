@@ -11,6 +11,7 @@ import numpy as np
 from app.models.onnx.booleans import mark
 from app.models.onnx.builder import Array, Builder
 from app.models.onnx.mapping import Value
+from app.models.onnx.masks import Loose
 from app.models.onnx.movement import joined
 from app.models.onnx.operands import require
 from app.models.onnx.protos import sizes_of
@@ -28,7 +29,10 @@ class Nothing:
 
 NOTHING = Nothing()
 
-Held: TypeAlias = Value | Listed | Nothing
+Settled: TypeAlias = Value | Listed | Nothing
+"""What a graph gives to who runs it."""
+
+Held: TypeAlias = Settled | Loose
 """What a name stands for."""
 
 Scope: TypeAlias = MutableMapping[str, Held]
@@ -49,7 +53,7 @@ class Runner(Protocol):
         opsets: Mapping[str, int],
         outputs: Sequence[str],
         outer: Mapping[str, "AttributeProto"],
-    ) -> list[Held]:
+    ) -> list[Settled]:
         """What `outputs` of `graph` are, whose inputs are in `scope`."""
 
     def turn(self, number: int) -> AbstractContextManager[None]:
@@ -66,7 +70,7 @@ def _if(
 ) -> Sequence[Held | None]:
     graphs = {each.name: each.g for each in proto.attribute}
 
-    def made(name: str) -> Sequence[Held]:
+    def made(name: str) -> Sequence[Settled]:
         branch = graphs[name]
         return runner.run(branch, ChainMap({}, scope), opsets, [each.name for each in branch.output], outer)
 
@@ -79,7 +83,7 @@ def _if(
     return [_chosen(runner.build, condition, each, other) for each, other in pairs]
 
 
-def _chosen(build: Builder, condition: View, each: Held, other: Held) -> Held:
+def _chosen(build: Builder, condition: View, each: Settled, other: Settled) -> Settled:
     """One of two that are both computed, since nothing else comes of a branch than its outputs."""
     if isinstance(each, Nothing) or isinstance(other, Nothing):
         return NOTHING

@@ -17,17 +17,24 @@ log = logging.getLogger("app")
 SMALL = 1 << 14
 """Elements of a node's inputs, and of its outputs. What is larger is for the graph's initialization."""
 
+_WIDE = 1 << 18
+"""The same where an input is FLOAT64, in which no operator computes: positions of patches, for example."""
+
+_MOST_PRODUCTS = 1 << 22
+"""Of elements of an Einsum's inputs, of which each may meet each."""
+
 _FOLDED = frozenset(
     [
-        "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor",
-        "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Cos", "CumSum", "Div", "Equal", "Erf", "Exp",
-        "Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual",
-        "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mod", "Mul",
-        "Neg", "NonZero", "Not", "OneHot", "OptionalHasElement", "Or", "Pad", "Pow", "Range", "Reciprocal",
-        "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
-        "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Scatter", "ScatterElements",
-        "ScatterND", "Sigmoid", "Sign", "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile",
-        "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
+        "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
+        "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Cos", "CumSum", "Div",
+        "Einsum", "Equal", "Erf", "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements",
+        "GatherND", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log",
+        "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "OptionalHasElement",
+        "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+        "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape",
+        "Round", "Scatter", "ScatterElements", "ScatterND", "Sigmoid", "Sign", "Sin", "Slice", "Split", "Sqrt",
+        "Squeeze", "Sub", "Sum", "Tanh", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
+        "Xor",
     ]
 )  # fmt: skip
 """What sizes are computed by, and nothing that takes long for few elements, as texts and pictures may."""
@@ -69,7 +76,11 @@ def _computed(
         node.CopyFrom(older)
         node.op_type, since = _RENAMED[older.op_type]
         opsets = {**opsets, "": since}
-    if sum(each.size for each in inputs if each is not None) > SMALL or not defs.has(node.op_type, opsets[""], ""):
+    there = [each for each in inputs if each is not None]
+    most = _WIDE if any(each.dtype == np.float64 for each in there) else SMALL
+    if sum(each.size for each in there) > most or not defs.has(node.op_type, opsets[""], ""):
+        return None
+    if node.op_type == "Einsum" and prod(each.size for each in there) > _MOST_PRODUCTS:
         return None
     named = {name: each for name, each in zip(node.input, inputs, strict=True) if each is not None}
     infos = []
@@ -91,7 +102,7 @@ def _computed(
             if type_.WhichOneof("value") != "tensor_type" or not type_.tensor_type.HasField("shape"):
                 return None
             dims = type_.tensor_type.shape.dim
-            if not all(each.HasField("dim_value") for each in dims) or prod(each.dim_value for each in dims) > SMALL:
+            if not all(each.HasField("dim_value") for each in dims) or prod(each.dim_value for each in dims) > most:
                 return None
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     graph = helper.make_graph([node], "node", infos, outputs)

@@ -16,10 +16,11 @@ from app.contract.constants import DataType
 from app.models import onnx
 from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
-from app.models.onnx.control import CONTROL, NOTHING, Held, Nothing, Scope
+from app.models.onnx.control import CONTROL, NOTHING, Held, Nothing, Scope, Settled
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
 from app.models.onnx.folding import OF_ANY_SIZE, SMALL, folded, is_foldable
 from app.models.onnx.mapping import MAPPINGS, Node, Value
+from app.models.onnx.masks import NO_SIZES, Loose, begun, followed
 from app.models.onnx.protos import (
     body_of,
     label_of,
@@ -38,6 +39,7 @@ from app.models.onnx.reading import (
     attributes_of,
     defaults_of,
     domain_of,
+    mistyped,
     modern,
     opsets_of,
     schema_of,
@@ -70,8 +72,6 @@ _FREE_BYTES, _TIMES = 1 << 28, 8
 """What constants of a graph may take: so many bytes, and so many times what the model has."""
 
 _NO_OPERATOR = "DirectML has no operator for it"
-
-_NO_SIZES = "DirectML's sizes are known before, and those of its outputs follow from elements that are not"
 
 
 class ModelTensor(NamedTuple):
@@ -222,8 +222,19 @@ class _Importer:
         opsets: Mapping[str, int],
         outputs: Sequence[str],
         outer: Mapping[str, "AttributeProto"],
-    ) -> list[Held]:
+    ) -> list[Settled]:
         """What `outputs` of `graph` are, whose inputs are in `scope`."""
+        made = self._run(graph, scope, opsets, outputs, outer)
+        return [self._refused(each) if isinstance(each, Loose) else each for each in made]
+
+    def _run(
+        self,
+        graph: "GraphProto | FunctionProto",
+        scope: Scope,
+        opsets: Mapping[str, int],
+        outputs: Sequence[str],
+        outer: Mapping[str, "AttributeProto"],
+    ) -> list[Held]:
         parts = self._parts(graph, tuple(outputs))
         scope.update(parts.initial)
         for node in parts.nodes:
@@ -238,18 +249,20 @@ class _Importer:
         known = self._known_parts.get((id(graph), outputs))
         if known is not None and known.graph is graph:
             return known
+        nodes = needed(graph, outputs)
+        read = Counter(itertools.chain(outputs, *map(read_by, nodes)))
         initial: dict[str, Held] = {}
         kept = self._arrays if graph is self._model.graph else {}
         for tensor in getattr(graph, "initializer", ()):
-            initial[tensor.name] = (
-                kept[tensor.name]
-                if tensor.name in kept
-                else self._initializer(tensor.name, lambda tensor=tensor: to_array(tensor))
-            )
+            if tensor.name in read:
+                initial[tensor.name] = (
+                    kept[tensor.name]
+                    if tensor.name in kept
+                    else self._initializer(tensor.name, lambda tensor=tensor: to_array(tensor))
+                )
         for sparse in getattr(graph, "sparse_initializer", ()):
-            initial[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
-        nodes = needed(graph, outputs)
-        read = Counter(itertools.chain(outputs, *map(read_by, nodes)))
+            if sparse.values.name in read:
+                initial[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
         here = {name for node in nodes for name in node.output}
         readers = _Readers(set(read), {name for name, count in read.items() if count == 1 and name in here})
         parts = _Parts(graph, initial, nodes, readers)
@@ -264,6 +277,11 @@ class _Importer:
             self._unsupported[name] = UnsupportedNode(name, "initializer", 0, f"it is invalid: {error}")
             return NOTHING
         return array
+
+    def _refused(self, loose: Loose) -> Nothing:
+        """Nobody can take it: the node is named of which its sizes come."""
+        self._unsupported.setdefault(loose.label, self._nodes[loose.label]._replace(why=loose.why))
+        return NOTHING
 
     def _found(self, scope: Scope, name: str) -> Held:
         if name not in scope:
@@ -302,7 +320,7 @@ class _Importer:
             why = str(error)
         except INVALID as error:
             log.debug("%s cannot be imported", label, exc_info=True)
-            why = f"it is invalid: {type(error).__name__}: {error}"
+            why = mistyped(proto, opset) or f"it is invalid: {type(error).__name__}: {error}"
         self._unsupported[label] = self._nodes[label]._replace(why=why)
         return nothing
 
@@ -319,14 +337,17 @@ class _Importer:
         scope: Scope,
         opsets: Mapping[str, int],
         outer: Mapping[str, "AttributeProto"],
-        inputs: list[Given],
+        given: list[Given | Loose],
         readers: "_Readers",
         label: str,
     ) -> Sequence[Held | None]:
         domain = domain_of(proto.domain)
         function = self._functions.get((domain, proto.op_type))
         if function is not None:
-            return self._call(function, without_references(proto, outer), inputs, opsets, label)
+            return self._call(function, without_references(proto, outer), given, opsets, label)
+        inputs = [each for each in given if not isinstance(each, Loose)]
+        if len(inputs) < len(given):
+            return self._followed(proto, opsets, outer, given, readers, label)
         if proto.op_type in CONTROL and not domain:
             with self._within(label):
                 return CONTROL[proto.op_type](self, proto, scope, opsets, inputs, outer)
@@ -346,6 +367,7 @@ class _Importer:
         if all(not isinstance(each, View) for each in tensors):
             arrays = folded(plain, opsets, [each for each in tensors if not isinstance(each, View)])
             if arrays is not None:
+                self.build.spend(sum(each.nbytes for each in arrays if each is not None))
                 return arrays
         mapping = MAPPINGS.get((domain, proto.op_type))
         known = self._known_constants.get(id(plain))
@@ -355,7 +377,11 @@ class _Importer:
             attributes = attributes_of(proto, opset, outer)
             tensors = [self._compact(each) for each in tensors]
             alone = [name in readers.alone for name in proto.input]
-            made = mapping(Node(proto.op_type, domain, opset, label, tensors, wanted, attributes, self.build, alone))
+            node = Node(proto.op_type, domain, opset, label, tensors, wanted, attributes, self.build, alone)
+            loose = None if domain else begun(node)
+            if loose is not None:
+                return [loose]
+            made = mapping(node)
             outputs = made if isinstance(made, list) else [made]
             if proto.op_type == "Constant" and isinstance(outputs[0], np.ndarray) and outputs[0].size > SMALL:
                 self._known_constants[id(plain)] = plain, outputs[0]  # else each turn of a loop has its own
@@ -367,6 +393,31 @@ class _Importer:
         if body is None:
             raise Unsupported(_no_operator(proto))
         return self._call(body, plain, tensors, opsets, label)
+
+    def _followed(
+        self,
+        proto: "NodeProto",
+        opsets: Mapping[str, int],
+        outer: Mapping[str, "AttributeProto"],
+        given: Sequence[Given | Loose],
+        readers: "_Readers",
+        label: str,
+    ) -> Sequence[Held | None]:
+        """What a node makes of tensors some of which are loose."""
+        made: Sequence[Value | Loose | None] = [None]
+        tensors = [each for each in given if not isinstance(each, Listed)]
+        if not domain_of(proto.domain) and len(tensors) == len(given):
+            opset = opsets.get("", 1)
+            known = [None if isinstance(each, Loose) else self._compact(each) for each in tensors]
+            wanted = [name in readers.live for name in proto.output]
+            attributes = attributes_of(proto, opset, outer)
+            made = followed(Node(proto.op_type, "", opset, label, known, wanted, attributes, self.build), tensors)
+        if made[0] is not None:
+            return made
+        for each in given:
+            if isinstance(each, Loose):
+                self._refused(each)
+        return [NOTHING] * len(proto.output)
 
     def _compact(self, value: Value | None) -> Value | None:
         """`value`, but for a large array that repeats its elements: NumPy would make all of them."""
@@ -407,7 +458,7 @@ class _Importer:
         self,
         function: "FunctionProto",
         proto: "NodeProto",
-        inputs: Sequence[Given],
+        inputs: Sequence[Given | Loose],
         opsets: Mapping[str, int],
         label: str,
     ) -> Sequence[Held | None]:
@@ -420,12 +471,12 @@ class _Importer:
         body = without_inputs(function, absent) if absent else function
         wanted = [name for name, output in zip(function.output, proto.output, strict=False) if output]
         with self._within(label):
-            made = dict(zip(wanted, self.run(body, scope, opsets, wanted, attributes), strict=True))
+            made = dict(zip(wanted, self._run(body, scope, opsets, wanted, attributes), strict=True))
         return [made.get(name) for name in function.output]
 
 
 def _no_operator(node: "NodeProto") -> str:
-    return _NO_SIZES if not domain_of(node.domain) and node.op_type in OF_ANY_SIZE else _NO_OPERATOR
+    return NO_SIZES if not domain_of(node.domain) and node.op_type in OF_ANY_SIZE else _NO_OPERATOR
 
 
 def _sized(port: Port, given: Sequence[int] | None) -> ModelTensor:

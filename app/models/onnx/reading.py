@@ -37,6 +37,9 @@ _HIGHEST_OPSET = (1 << 31) - 1
 _OTHERWISE_BEFORE = frozenset(["PRelu", "Tile"])
 """What means something else in older opsets though its attributes are the same."""
 
+_LONGEST_NUMBER = 18
+"""Digits of a number of bytes."""
+
 _DENSE_BYTES = 1 << 28
 """What a sparse tensor may come to."""
 
@@ -128,7 +131,9 @@ def read_model(
     for each in itertools.chain(model.opset_import, *(function.opset_import for function in model.functions)):
         if abs(each.version) > _HIGHEST_OPSET:
             raise Unreadable(f"It is no ONNX model: {each.version} is no version of an operator set.")
-    twice = _made_twice([each.name for each in model.graph.input], model.graph.node)
+    given = [each.name for each in model.graph.input]
+    initial = {each.name for each in model.graph.initializer} - {*given}  # an input's is what it is by default
+    twice = _made_twice([*given, *initial], model.graph.node)
     for function in model.functions:
         twice = twice or _made_twice(function.input, function.node)
     if twice:
@@ -206,7 +211,7 @@ def signature(model: "ModelProto") -> Signature:
 
 
 def _port(info: "ValueInfoProto") -> Port:
-    from onnx import helper  # noqa: PLC0415
+    from onnx import TensorProto, helper  # noqa: PLC0415
 
     kind = info.type.WhichOneof("value")
     if kind is None:
@@ -215,7 +220,8 @@ def _port(info: "ValueInfoProto") -> Port:
         raise Unreadable(f"{info.name} is {kind.removesuffix('_type')}, where only tensors are taken.")
     tensor = info.type.tensor_type
     try:
-        type_ = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+        is_text = tensor.elem_type == TensorProto.STRING
+        type_ = "string" if is_text else helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     except (KeyError, ValueError):
         raise Unreadable(f"{info.name} has no element type.") from None
     if not tensor.HasField("shape"):
@@ -230,9 +236,13 @@ def _port(info: "ValueInfoProto") -> Port:
 
 
 def to_array(tensor: "TensorProto") -> Array:
-    """Raises ValueError if its data do not fit its sizes."""
-    from onnx import numpy_helper  # noqa: PLC0415
+    """Raises ValueError if its data do not fit its sizes, or are of a type that ONNX does not have."""
+    from onnx import helper, numpy_helper  # noqa: PLC0415
 
+    if tensor.data_type not in helper.get_all_tensor_dtypes():
+        raise ValueError(f"its data type is {tensor.data_type}")
+    if min(tensor.dims, default=0) < 0:  # which NumPy would take for one to be inferred
+        raise ValueError(f"its sizes are {list(tensor.dims)}")
     return numpy_helper.to_array(tensor)
 
 
@@ -254,6 +264,8 @@ def to_dense(sparse: "SparseTensorProto") -> Array:
     sizes = tuple(sparse.dims)
     if np.prod(sizes, dtype=float) * values.itemsize > _DENSE_BYTES:
         raise ValueError(f"a sparse tensor of sizes {list(sizes)} is too large")
+    if indices.min(initial=0) < 0:
+        raise ValueError("one of its indices is negative")
     dense = np.zeros(sizes, values.dtype)
     if indices.ndim == 1:
         dense.reshape(-1)[indices] = values
@@ -325,6 +337,19 @@ def resolved(node: "NodeProto", outer: Mapping[str, "AttributeProto"]) -> Iterat
             yield made
 
 
+def mistyped(node: "NodeProto", opset: int) -> str | None:
+    """What is to be told of an attribute whose type is another one than the schema says, if there is one."""
+    from onnx import AttributeProto  # noqa: PLC0415
+
+    schema = schema_of(domain_of(node.domain), node.op_type, opset)
+    for each in node.attribute:
+        own = schema.attributes.get(each.name) if schema else None
+        if own is not None and not each.ref_attr_name and each.type != own.type.value:
+            name = AttributeProto.AttributeType.Name(each.type)
+            return f"its {each.name} is {name}, where ONNX has {own.type.name}"
+    return None
+
+
 def _plain(attribute: "AttributeProto") -> Any:
     from onnx import AttributeProto, helper  # noqa: PLC0415
 
@@ -368,15 +393,14 @@ def _names_of_nodes(nodes: "Iterable[NodeProto]") -> Iterator[object]:
 
 
 def _made_twice(inputs: "Iterable[str]", nodes: "Iterable[NodeProto]") -> str | None:
-    """A name that a node gives to what it makes though it is an input's or another node's already."""
-    known = set(inputs)
+    """A name that an input has, or a node gives to what it makes, though it is another one's already."""
+    known: set[str] = set()
     name: str
-    for node in nodes:
-        for name in node.output:
-            if name in known:
-                return name
-            if name:
-                known.add(name)
+    for name in itertools.chain(inputs, *(node.output for node in nodes)):
+        if name in known:
+            return name
+        if name:
+            known.add(name)
     return None
 
 
@@ -410,10 +434,16 @@ def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int, 
     if not is_inside:
         raise Unreadable(f"{tensor.name} has its data in {location[:200]!r}, which is no file in the model's folder.")
     try:
-        offset = int(said.get("offset", 0))
-        length = int(said.get("length", os.path.getsize(path) - offset))
-        if not 0 <= length <= most_bytes:
+        size = os.path.getsize(path)
+        offset = _number(tensor, said, "offset", 0)
+        length = _number(tensor, said, "length", max(size - offset, 0))
+        if length > most_bytes:
             raise Unreadable(f"{tensor.name} has {length} bytes of data, where {most_bytes} are left.")
+        if offset + length > size:
+            raise Unreadable(
+                f"{tensor.name} has its data in {location!r}, which has too few bytes: {size}, where {length} from "
+                f"byte {offset} on are asked for."
+            )
         take(length)
         with opened(path) as file:
             file.seek(offset)
@@ -426,3 +456,13 @@ def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int, 
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
     return length
+
+
+def _number(tensor: "TensorProto", said: Mapping[str, str], key: str, default: int) -> int:
+    """Raises Unreadable."""
+    text = said.get(key, str(default))
+    if not text.isdecimal() or len(text) > _LONGEST_NUMBER:
+        raise Unreadable(
+            f"{tensor.name} has its data in a file, with {key} {text[:80]!r}, which is no number of bytes."
+        )
+    return int(text)

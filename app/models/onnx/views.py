@@ -84,7 +84,7 @@ def flatten(node: Node) -> Value:
 
 @maps("Squeeze")
 def squeeze(node: Node) -> Value:
-    old, axes = node.sizes(0), _axes(node)
+    old, axes = node.sizes(0), axes_given(node)
     if axes is None:
         return _reshaped(node, tuple(each for each in old if each != 1))
     cut = axes_of(axes, len(old))
@@ -93,7 +93,7 @@ def squeeze(node: Node) -> Value:
 
 @maps("Unsqueeze")
 def unsqueeze(node: Node) -> Value:
-    old, axes = node.sizes(0), _axes(node)
+    old, axes = node.sizes(0), axes_given(node)
     if axes is None:
         raise Unsupported("it has no axes")
     rank = len(old) + len(axes)
@@ -107,7 +107,7 @@ def expand(node: Node) -> Value:
     return node.view(0).broadcast(np.broadcast_shapes(node.sizes(0), integers(node, 1, "shape")))
 
 
-def _axes(node: Node) -> list[int] | None:
+def axes_given(node: Node) -> list[int] | None:
     """An attribute, and from opset 13 on an input."""
     axes: list[int] | None = integers(node, 1, "axes") if node.has(1) else node.attribute("axes")
     return axes

@@ -1,0 +1,143 @@
+"""What is written to where a mask is true: sizes on the way follow from elements, and those of the result do not."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+from onnx.reference import ReferenceEvaluator
+
+from app.models.onnx.errors import NotSupported
+from app.models.onnx.importer import import_model
+from tests.models.documents import model
+from tests.models.onnx_runs import Array, run
+
+RANDOM = np.random.default_rng(7)
+X = RANDOM.standard_normal((3, 4, 5)).astype(np.float32)
+Y = RANDOM.standard_normal((3, 4, 5)).astype(np.float32)
+M = X > 0.3
+ROWS = np.array([[1, 0, 0, 1], [0, 1, 1, 0], [1, 1, 0, 0]], bool)
+KNOWN: dict[str, Any] = {
+    "all": np.array([-1]),
+    "half": np.array([0.5], np.float32),
+    "line": np.array([1, 2, 3, 4, 5], np.float32),
+    "column": np.array([[1], [2], [3], [4]], np.float32),
+    "square": RANDOM.standard_normal((5, 5)).astype(np.float32),
+    "zero": np.array([0]),
+    "one": np.array([1]),
+    "two": np.array([2]),
+    "three": np.array([3]),
+    "five": np.array([5]),
+    "first": np.array(0),
+    "second": np.array(1),
+    "third": np.array(2),
+    "ones": np.array([1, 1, 1]),
+}
+COUNT = "f = Reshape(m, all) i = Cast<to=7>(f) n = ReduceSum<keepdims=1>(i)"
+AT = "p = NonZero(m) at = Transpose<perm=[1,0]>(p)"
+LENGTH = "s = Shape(at) n = Gather<axis=0>(s, zero)"
+WRITTEN = {
+    "a number": f"{AT} {COUNT} e = Expand(half, n) u = Reshape(e, all) z = ScatterND(x, at, u)",
+    "elements": f"{AT} v = GatherND(y, at) {COUNT} e = Expand(v, n) u = Reshape(e, all) z = ScatterND(x, at, u)",
+    "computed": f"{AT} v = GatherND(y, at) w = GatherND(x, at) a = Exp(v) b = Mul(a, w) c = Add(b, half)"
+    " d = Less(v, w) u = Where(d, c, half) z = ScatterND(x, at, u)",
+    "in turn": f"{AT} f = Reshape(y, all) {LENGTH} u = Slice(f, zero, n, zero) z = ScatterND(x, at, u)",
+    "by slices": f"{AT} a0 = Slice(at, zero, one, one) a1 = Slice(at, one, two, one) a2 = Slice(at, two, three, one)"
+    " b0 = Squeeze(a0, one) b1 = Squeeze(a1, one) b2 = Squeeze(a2, one) n = Shape(b0) u = Expand(half, n)"
+    " c0 = Unsqueeze(b0, all) c1 = Unsqueeze(b1, all) c2 = Unsqueeze(b2, all)"
+    " d = Concat<axis=-1>(c0, c1, c2) z = ScatterND(x, d, u)",
+    "by parts": f"{AT} a0, a1, a2 = Split<axis=1>(at, ones) b0 = Squeeze(a0, one) b1 = Squeeze(a1, one)"
+    " b2 = Squeeze(a2, one) t = Add(b0, b1) w = Add(t, b2) n = Shape(w) e0 = Expand(b0, n) e1 = Expand(b1, n)"
+    " e2 = Expand(b2, n) c0 = Unsqueeze(e0, one) c1 = Unsqueeze(e1, one) c2 = Unsqueeze(e2, one)"
+    " d = Concat<axis=1>(c0, c1, c2) e = Expand(half, n) u = Reshape(e, n) z = ScatterND(x, d, u)",
+    "by places": f"{AT} b0 = Gather<axis=1>(at, first) b1 = Gather<axis=1>(at, second) b2 = Gather<axis=1>(at, third)"
+    " n = Shape(b1) u = Expand(half, n) c0 = Unsqueeze(b0, one) c1 = Unsqueeze(b1, one) c2 = Unsqueeze(b2, one)"
+    " d = Concat<axis=1>(c0, c1, c2) z = ScatterND(x, d, u)",
+    "not zero": "p = NonZero(x) at = Transpose(p) v = GatherND(y, at) u = Neg(v) z = ScatterND(x, at, u)",
+}
+ALL_AT = "k = Unsqueeze(r, all) t = Shape(x) m = Expand(k, t)"
+ROW_COUNT = "f = Reshape(r, all) i = Cast<to=7>(f) c = ReduceSum<keepdims=1>(i) n = Concat<axis=0>(c, five)"
+OF_ROWS = {
+    "a number": f"{ALL_AT} {AT} {ROW_COUNT} e = Expand(half, n) u = Reshape(e, all) z = ScatterND(x, at, u)",
+    "a line": f"{ALL_AT} {AT} {ROW_COUNT} e = Expand(line, n) u = Reshape(e, all) z = ScatterND(x, at, u)",
+    "lines": f"{ALL_AT} {AT} q = NonZero(r) o = Transpose<perm=[1,0]>(q) v = GatherND(y, o) w = Mul(v, line)"
+    f" {ROW_COUNT} e = Expand(w, n) u = Reshape(e, all) z = ScatterND(x, at, u)",
+    "by a layer": "q = NonZero(r) o = Transpose<perm=[1,0]>(q) v = GatherND(y, o) a = MatMul(v, square) b = Softmax(a)"
+    " c = Gemm<transB=1>(b, square, line) d = LayerNormalization(c, line) u = Add(d, line) z = ScatterND(x, o, u)",
+    "as rows": "q = NonZero(r) o = Transpose<perm=[1,0]>(q) v = GatherND(y, o) u = Relu(v) z = ScatterND(x, o, u)",
+    "in turn": f"{ALL_AT} {AT} f = Reshape(y, all) {LENGTH} u = Slice(f, zero, n, zero) z = ScatterND(x, at, u)",
+}
+HEAD = "m (float[3,4,5] x, float[3,4,5] y, bool[3,4,5] m, bool[3,4] r) => (float[3,4,5] z) {{ {} }}"
+
+
+@pytest.mark.parametrize("nodes", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize("mask", [M, np.zeros_like(M), np.ones_like(M)], ids=["some", "none", "all"])
+def test_what_is_written_to_where_a_mask_is_true(nodes: str, mask: Array) -> None:
+    compare(HEAD.replace("bool[3,4] r", "bool[3,4] _").format(nodes), {"x": X, "y": Y, "m": mask, "_": ROWS})
+
+
+@pytest.mark.parametrize("nodes", OF_ROWS.values(), ids=OF_ROWS)
+def test_what_is_written_to_rows_for_which_a_mask_is_true(nodes: str) -> None:
+    compare(HEAD.replace("bool[3,4,5] m", "bool[3,4,5] _").format(nodes), {"x": X, "y": Y, "r": ROWS, "_": M})
+
+
+def test_what_is_chosen_of_a_vector() -> None:
+    nodes = "p = NonZero(m) a = Squeeze(p, zero) v = Gather<axis=0>(x, a) u = Tanh(v) at = Unsqueeze(a, all)"
+    text = f"m (float[4,5] x, bool[4] m) => (float[4,5] z) {{ {nodes} z = ScatterND(x, at, u) }}"
+    compare(text, {"x": X[0], "m": ROWS[0]})
+
+
+def test_what_is_written_is_bool_where_it_is() -> None:
+    nodes = f"{AT} v = GatherND(x, at) w = GatherND(y, at) u = Greater(v, w) b = ScatterND(m, at, u)"
+    text = f"m (float[3,4,5] x, float[3,4,5] y, bool[3,4,5] m) => (float[3,4,5] z) {{ {nodes} z = Cast<to=1>(b) }}"
+    compare(text, {"x": X, "y": Y, "m": M})
+
+
+def test_in_bodies_of_functions() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    m (float[3,4,5] x, bool[3,4,5] m) => (float[3,4,5] z) { at = own.places(m) z = own.kept(x, at) }
+    <domain: "own", opset_import: ["" : 17]> places (m) => (at) { p = NonZero(m) at = Transpose<perm=[1,0]>(p) }
+    <domain: "own", opset_import: ["" : 17]> kept (x, at)
+    => (z) { v = GatherND(x, at) u = Neg(v) z = ScatterND(x, at, u) }
+    """
+    made = parser.parse_model(text)
+    (expected,) = ReferenceEvaluator(made).run(None, {"x": X, "m": M})
+    np.testing.assert_array_equal(run(made, {"x": X, "m": M})["z"], expected)
+
+
+REFUSED = {
+    "another mask": f"{AT} o = Not(m) q = NonZero(o) w = Transpose(q) v = GatherND(y, w) z = ScatterND(x, at, v)",
+    "added": f"{AT} v = GatherND(y, at) z = ScatterND<reduction='add'>(x, at, v)",
+    "other order": f"{AT} v = GatherND(y, at) k = Concat<axis=0>(two, one, zero) o = Gather<axis=1>(at, k)"
+    " z = ScatterND(x, o, v)",
+    "a part": f"{AT} v = GatherND(y, at) o = Slice(at, zero, two, one) z = ScatterND(x, o, v)",
+    "read by another": f"{AT} v = GatherND(y, at) w = Softmax(v) z = ScatterND(x, at, w)",
+    "by columns": "q = NonZero(r) o = Transpose(q) v = GatherND(y, o) w = Softmax<axis=0>(v) z = ScatterND(x, o, w)",
+    "of a line": f"{AT} v = GatherND(y, at) w = Add(v, line) z = ScatterND(x, at, w)",
+    "a line": f"{AT} {LENGTH} e = Expand(line, n) z = ScatterND(x, at, e)",
+    "a column": f"{AT} {LENGTH} e = Expand(column, n) u = Reshape(e, all) z = ScatterND(x, at, u)",
+    "from the second": f"{AT} f = Reshape(y, all) {LENGTH} u = Slice(f, one, n, zero) z = ScatterND(x, at, u)",
+    "as the first of others": f"{AT} {LENGTH} f = Reshape(y, all) z = Slice(f, zero, n, zero)",
+    "another type": f"{AT} v = GatherND(y, at) w = Cast<to=10>(v) z = ScatterND(x, at, w)",
+    "in a sequence": f"{AT} v = GatherND(y, at) q = SequenceConstruct(v) z = ConcatFromSequence<axis=0>(q)",
+    "in a branch": f"{AT} k = ReduceMax<keepdims=0>(y) c = Cast<to=9>(k) v = If(c) <then_branch = a () => (float[n] b)"
+    " { b = GatherND(x, at) }, else_branch = d () => (float[n] e) { e = GatherND(y, at) }> z = ScatterND(x, at, v)",
+    "as an output": f"{AT} z = GatherND(y, at)",
+}
+
+
+@pytest.mark.parametrize("nodes", REFUSED.values(), ids=REFUSED)
+def test_what_needs_to_know_how_many_there_are_is_refused(nodes: str) -> None:
+    """With the node that makes sizes follow from elements."""
+    made = model(HEAD.format(nodes).replace("'", '"'), **KNOWN)
+    with pytest.raises(NotSupported) as raised:
+        import_model(made, {})
+    assert {each.operator for each in raised.value.nodes} == {"NonZero"}
+    assert "follow from elements that are not" in str(raised.value)
+
+
+def compare(text: str, inputs: dict[str, Array]) -> None:
+    made = model(text, **KNOWN)
+    (expected,) = ReferenceEvaluator(made).run(None, inputs)
+    np.testing.assert_allclose(run(made, inputs)["z"], np.asarray(expected), 1e-5, 1e-6)
