@@ -123,7 +123,8 @@ def _check_given(document: Any, violation: Violation) -> None:
     """What a refusal says was given is the number, or the list of numbers, that stands at its path, or their count."""
     value = document
     for part in violation.path:
-        if not ((isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int))):
+        is_there = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
+        if not is_there:
             return  # it is missing, or implied
         value = value[part]
     if type(value) is int:
