@@ -279,6 +279,13 @@ def test_a_node_is_told_by_its_index_and_by_its_name_if_it_has_one(name: str | N
     assert violation.message.startswith(f"InputTensor of {called} has no edge;")
 
 
+def test_inputs_that_nobody_reads_are_told_how_to_be_counted_and_outputs_are_not() -> None:
+    """There is no output that no edge leads to."""
+    (of_input,), (of_output,) = (refusals(REFUSED[f"graph {end} without an edge"][0]) for end in ("input", "output"))
+    assert of_input.message.endswith("without gaps, or InputCount counts those that nobody reads.")
+    assert of_output.message.endswith("without gaps.")
+
+
 def test_a_tensor_that_is_left_out_is_named_once() -> None:
     by_index, by_name = (REFUSED[f"input left out{form}"][0] for form in ("", ", by name"))
     assert [each.message.split(", but")[0] for document in (by_index, by_name) for each in refusals(document)] == [
