@@ -117,7 +117,7 @@ class TensorDesc(Lenient):
     @property
     def gapless(self) -> bool:
         """Whether no bytes lie between its elements; for tensors in which no two coordinates share an element."""
-        return self.Strides is None or self.reach == self.elements
+        return self.reach == self.elements
 
     @property
     def reach(self) -> int:

@@ -42,7 +42,7 @@ class Prepared:
         self._with_gaps: list[str] = []
         for name, desc in work.outputs.items():
             self.output_bytes[name] = desc.data_bytes
-            if desc.Strides is not None and not desc.gapless:
+            if not desc.gapless:
                 self._with_gaps.append(name)
         # A GPU that fails halfway must leave the inputs to NumPy.
         self.reusable: list[int] = []

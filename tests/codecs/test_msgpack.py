@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 
 from app.codecs.codec import Codec, Span
 from app.codecs.msgpack import MsgpackCodec
-from app.codecs.structure import Unreadable
+from app.codecs.structure import PARSED, Unreadable
 from app.contract.violations import ContractError
 from app.memory.accounts import LimitExceeded
 from tests.codecs.documents import (
@@ -162,7 +162,8 @@ def test_data_are_bin_and_nothing_else(document: Any) -> None:
     if isinstance(document, bytes):
         assert CODEC.binary(body, decoded, ("inputs", "a"), share()) == document
     else:
-        with pytest.raises(ContractError, match=r"Data of a (are null; they )?must be binary"):
+        told = "are null; they " if document is None else ""
+        with pytest.raises(ContractError, match=f"Data of a {told}must be binary"):
             CODEC.binary(body, decoded, ("inputs", "a"), share())
 
 
@@ -203,7 +204,7 @@ def test_a_body_that_is_cut_off(body: bytes, said: str) -> None:
 
 
 def test_text_that_is_none() -> None:
-    for body, place in ((b"\xa1\xff", 1), (b"\x92\xa1\xff\1", 2)):
+    for body, place in ((b"\xa1\xff", 1), (b"\x92\xa1\xff\1", 2), (b"\xd9\1\xff", 2), (b"\xda\0\1\xff", 3)):
         with pytest.raises(Unreadable, match=f"The string at offset {place} is not UTF-8"):
             decode(CODEC, body)
 
@@ -228,11 +229,20 @@ def test_large_bodies_are_not_copied() -> None:
 @given(documents(leaves))
 @example([1] * 15)
 @example([[1] * 8, b"data", [1] * 8])
+@example([b"b" * 70_000, [1] * 1000])
 def test_structure_is_all_but_bin(document: Any) -> None:
     body = msgpack.packb(document)
     structure = len(body) - bytes_in(document)
     decode(CODEC, body, structure)
     assert outcome(lambda: decode(CODEC, body, structure - 1)) is LimitExceeded
+
+
+@pytest.mark.parametrize(("count", "charged"), [(20, 512), (40, 1024), (100, 2000), (117, 2000)])
+def test_memory_for_structure_is_charged_as_it_comes(count: int, charged: int) -> None:
+    """Twice as much each time, and never more than there may be."""
+    memory = share()
+    CODEC.decode(msgpack.packb(["n" * 16] * count), 2000, MAX_DEPTH, memory)
+    assert memory.held == PARSED * charged
 
 
 def bytes_in(value: Any) -> int:

@@ -124,7 +124,7 @@ def test_elements_of_4_bits_have_no_type(kind: TensorFormat) -> None:
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_npy_of_each_version_and_order(version: tuple[int, int]) -> None:
     for x in (X, X.T, X[0], X[:, :0], np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)), np.array(3.5)):
-        np.testing.assert_array_equal(read(Npy(), npy(x, version))["X"], np.atleast_1d(x))
+        np.testing.assert_array_equal(read(Npy(), npy(x, version))["X"], np.atleast_1d(x), strict=True)
 
 
 def test_data_in_npy_are_aligned() -> None:
@@ -203,39 +203,48 @@ def test_other_names_of_types_of_one_byte(descr: str, data_type: str) -> None:
     assert Npy().read(body, Span(0, len(body)), "X", LIMITS, share())["X"].data_type == data_type
 
 
+NO_MAGIC = "does not begin with"
+VERSION = "has another version than 1.0, 2.0 or 3.0"
+MALFORMED = "is not a dictionary of descr, fortran_order and shape"
+
+
 @pytest.mark.parametrize(
-    "body",
+    ("body", "said"),
     [
-        b"",
-        b"\x93NUMP",
-        b"\x93NUMPY\1\0",
-        header(GOOD, bytes(8)).replace(b"NUMPY", b"NUMPX"),
-        header(GOOD, bytes(8), b"\4\0"),
-        b"\x93NUMPY\3\0\1\0\0\0\xff",
-        header(GOOD, bytes(8), b"\1\1"),
-        header(GOOD, bytes(7)),
-        header(GOOD, bytes(9)),
-        header(GOOD)[:-3],
-        header("{" * 9000),
-        header(GOOD.replace("(2,)", "(2)"), bytes(8)),
-        header(GOOD.replace("(2,)", "(2,,)"), bytes(8)),
-        header(GOOD.replace("(2,)", "(-2,)"), bytes(8)),
-        header(GOOD.replace("(2,)", "(" + "9" * 5000 + ",)"), bytes(8)),
-        header(GOOD.replace("(2,)", "(99999999999, 99999999999)"), bytes(8)),
-        header(GOOD.replace("False", "0"), bytes(8)),
-        header(GOOD.replace("'shape'", "'descr'"), bytes(8)),
-        header(GOOD.replace("}", "'descr': '<f4'}"), bytes(8)),
-        header(GOOD.replace("'shape': (2,), ", ""), bytes(8)),
-        header(GOOD.replace("'<f4'", "True"), bytes(8)),
-        header(GOOD.replace("(2,)", "'<f4'"), bytes(8)),
-        header(GOOD + GOOD, bytes(8)),
-        header(GOOD.replace("}", "'more': 1}"), bytes(8)),
-        b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(100),
-        header("{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1" * 9000 + "x"),
+        (b"", NO_MAGIC),
+        (b"\x93NUMP", NO_MAGIC),
+        (b"\x93NUMPY\1\0", "ends within the header of npy"),
+        (header(GOOD, bytes(8)).replace(b"NUMPY", b"NUMPX"), NO_MAGIC),
+        (header(GOOD, bytes(8), b"\0\0"), VERSION),
+        (header(GOOD, bytes(8), b"\4\0"), VERSION),
+        (header(GOOD, bytes(8), b"\1\1"), VERSION),
+        (b"\x93NUMPY\3\0\1\0\0\0\xff", "header of the npy file is not UTF-8"),
+        (header(GOOD, bytes(7)), r"has 7 bytes of data; FLOAT32 \[2\] are 8 bytes"),
+        (header(GOOD, bytes(9)), r"has 9 bytes of data; FLOAT32 \[2\] are 8 bytes"),
+        (header(GOOD)[:-1], "ends within the header of npy"),
+        (header(GOOD)[:-3], "ends within the header of npy"),
+        (header("{" * 9000), MALFORMED),
+        (header(GOOD.replace("{", "(", 1), bytes(8)), MALFORMED),
+        (header(GOOD.replace("(2,)", "(2)"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("(2,)", "(2,,)"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("(2,)", "(-2,)"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("(2,)", "(" + "9" * 5000 + ",)"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("(2,)", "(99999999999, 99999999999)"), bytes(8)), "has 8 bytes of data; "),
+        (header(GOOD.replace("False", "0"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("False", "(0,)"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("'shape'", "'descr'"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("}", "'descr': '<f4'}"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("'shape': (2,), ", ""), bytes(8)), MALFORMED),
+        (header(GOOD.replace("'<f4'", "True"), bytes(8)), MALFORMED),
+        (header(GOOD.replace("(2,)", "'<f4'"), bytes(8)), MALFORMED),
+        (header(GOOD + GOOD, bytes(8)), MALFORMED),
+        (header(GOOD.replace("}", "'more': 1}"), bytes(8)), MALFORMED),
+        (b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(100), "has 4294967295 bytes; it may have 10000"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1" * 9000 + "x"), MALFORMED),
     ],
 )
-def test_no_npy(body: bytes) -> None:
-    with pytest.raises(Unreadable):
+def test_no_npy(body: bytes, said: str) -> None:
+    with pytest.raises(Unreadable, match=said):
         read(Npy(), body)
 
 
@@ -376,6 +385,12 @@ class TestHostileArchive:
     def test_names(self) -> None:
         """In UTF-8, and with what numpy puts behind them in the midst of them, too."""
         assert read(Npz(), bytes(archive(("\xe9.npy", npy(X)), ("a.npy.b.npy", npy(X))))).keys() == {"\xe9", "a.npy.b"}
+
+    def test_a_name_beyond_ascii_is_utf_8_only_if_its_flag_says_so(self) -> None:
+        body = archive(("\xe9.npy", npy(X)))
+        struct.pack_into("<H", body, body.index(b"PK\1\2") + 8, 0)
+        with pytest.raises(Unreadable, match="name in the npz file is neither ASCII nor UTF-8"):
+            read(Npz(), bytes(body))
 
     def test_a_comment(self) -> None:
         body = archive(("X.npy", npy(X)))

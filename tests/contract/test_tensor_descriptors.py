@@ -138,6 +138,7 @@ def test_layouts_that_are_the_same() -> None:
     ):
         assert not one.same_layout(other)
         assert not other.same_layout(one)
+    assert not tensor("INT8", [2, 2]).same_layout(tensor("INT8", [2, 2], [1, 2])), "transposed"
 
 
 def test_too_many_elements_are_much_to_say() -> None:

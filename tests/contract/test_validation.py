@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.codecs.codec import Span
-from app.contract.validation import abbreviate
+from app.contract.validation import abbreviate, in_words
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,11 @@ def test_what_is_long_is_abbreviated(value: object, shown: Any) -> None:
 )
 def test_within_another_value_it_is_shorter(value: object, shown: str) -> None:
     assert abbreviate(value, inner=True) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("a b", "a b"), ("", "''"), (" a", "' a'"), ("a\n", "'a\n'"), ("n" * 81, "n" * 77 + "..."), (0, 0), (None, None)],
+)
+def test_a_name_that_would_not_be_seen_is_quoted(value: object, shown: Any) -> None:
+    assert in_words(value) == shown

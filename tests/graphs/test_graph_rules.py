@@ -178,6 +178,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
         "IntermediateEdges[0]",
         "InputEdges[1]",
     ),
+    "two edges into one input, of which the second would not fit either": (
+        graph([relu(desc=tensor(sizes=(3, 3))), relu()], [into(0, 0), into(1, 1)], [out(1)], [between(0, 1)]),
+        "/IntermediateEdges/0",
+        "IntermediateEdges[0]",
+        "InputEdges[1]",
+    ),
     "graph output of two edges": (
         graph([relu()], [into(0, 0)], [out(0), out(0)]),
         "/OutputEdges/1/GraphOutputIndex",
@@ -263,6 +269,21 @@ def test_refusals(document: Document, pointer: str, was_given: Any, allowed: Any
     for violation in found:
         check_wording(violation)
     assert [(each.pointer, each.given, each.allowed) for each in found] == [(pointer, was_given, allowed)]
+
+
+@pytest.mark.parametrize(("name", "called"), [(None, "Nodes[0]"), ("r", "Nodes[0] (r)"), ("", "Nodes[0] ('')")])
+def test_a_node_is_told_by_its_index_and_by_its_name_if_it_has_one(name: str | None, called: str) -> None:
+    (violation,) = refusals(graph([relu(name), relu()], [into(0, 0), into(1, 1)], [out(1)], [between(0, 1)]))
+    assert "leads to InputTensor of Nodes[1], to which" in violation.message
+    (violation,) = refusals(graph([relu(name)], [], [out(0)]))
+    assert violation.message.startswith(f"InputTensor of {called} has no edge;")
+
+
+def test_inputs_that_nobody_reads_are_told_how_to_be_counted_and_outputs_are_not() -> None:
+    """There is no output that no edge leads to."""
+    (of_input,), (of_output,) = (refusals(REFUSED[f"graph {end} without an edge"][0]) for end in ("input", "output"))
+    assert of_input.message.endswith("without gaps, or InputCount counts those that nobody reads.")
+    assert of_output.message.endswith("without gaps.")
 
 
 def test_a_tensor_that_is_left_out_is_named_once() -> None:
@@ -532,6 +553,20 @@ def test_readers_of_inputs_are_found_by_index_and_by_name() -> None:
     edges = [into("a", "sum", "BTensor"), into("b", 0, 0), into("c", "sum", "Tensor"), into("d", 0, 2), into("e", 1, 0)]
     found = first_readers(validate(GraphDesc, graph([add("sum", b=tensor("FLOAT16"))], edges, [out(0)])))
     assert {name: desc.DataType for name, desc in found.items()} == {"a": "FLOAT16", "b": "FLOAT32"}
+
+
+@pytest.mark.parametrize(
+    ("strides", "known"), [(None, True), ([0, 1], True), ([1], False), ([1, 1, 1], False), ([2**31, 1], True)]
+)
+def test_readers_that_are_no_tensors_are_left_out(strides: list[int] | None, known: bool) -> None:
+    """Nothing can be read by their sizes and strides."""
+    described = graph([add(b=tensor(Strides=strides))], [into(0, 0, 0), into(1, 0, 1)], [out(0)])
+    found = first_readers(validate(GraphDesc, described))
+    assert {name: desc.Strides for name, desc in found.items()} == {"0": None} | ({"1": strides} if known else {})
+
+
+def test_of_a_graph_without_inputs_nobody_is_a_reader() -> None:
+    assert first_readers(validate(GraphDesc, graph([relu()], [], [out(0)]) | {"InputEdges": None})) == {}
 
 
 def test_the_first_few_of_many_are_listed() -> None:

@@ -54,11 +54,14 @@ PATHS: list[tuple[tuple[str | int, ...], Kind]] = [
     (("operator", "InputTensor", "Flags"), Kind.LAYOUT),
     (("operator", "Sizes"), Kind.ATTRIBUTE),
     (("operator", "Alpha"), Kind.ATTRIBUTE),
+    (("operator", "FusedActivation", "Alpha"), Kind.ATTRIBUTE),
     (("inputs", "InputTensor"), Kind.DATA),
+    (("inputs", "InputTensor", "Sizes"), Kind.DATA),
     (("in_place",), Kind.IN_PLACE),
     (("device",), Kind.DEVICE),
     (("graph", "InputEdges", 0, "ToNode"), Kind.GRAPH),
     (("graph", "Nodes", 0, "Desc", "InputTensor", "Sizes"), Kind.SIZES),
+    (("graph", "Nodes", 0, "Desc", "Alpha"), Kind.ATTRIBUTE),
     (("Accept",), Kind.OUTPUT),
     ((), Kind.FIELD_TYPE),
 ]
@@ -140,6 +143,11 @@ def test_tensors_are_told_by_their_names() -> None:
 )
 def test_what_is_allowed_is_a_list_of_it(given: object, allowed: object, options: list[object]) -> None:
     assert Violation(("x",), "No.", given, allowed).options == options
+
+
+@pytest.mark.parametrize("kind", [Kind.NAME, Kind.FIELD_UNKNOWN])
+def test_names_are_allowed_one_by_one_whatever_was_given(kind: Kind) -> None:
+    assert Violation(("x",), "No.", ["a"], ["b", "c"], kind).options == ["b", "c"]
 
 
 def test_names_are_told_one_by_one_where_a_list_was_given(client: httpx.Client) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from app.contract.constants import NEWEST, DataType, FeatureLevel
 from app.contract.tensors import TensorDesc
-from app.contract.validation import validate
+from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Violation
 from app.engine.capabilities import example_descriptor
 from app.formula.values import Value
@@ -113,5 +113,21 @@ def refusals(document: dict[str, Any], level: FeatureLevel = NEWEST) -> list[Vio
     try:
         compiled(document, level)
     except ContractError as error:
+        for each in error.violations:
+            _check_given(document, each)
         return list(error.violations)
     return []
+
+
+def _check_given(document: Any, violation: Violation) -> None:
+    """What a refusal says was given is the number, or the list of numbers, that stands at its path, or their count."""
+    value = document
+    for part in violation.path:
+        is_there = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
+        if not is_there:
+            return  # it is missing, or implied
+        value = value[part]
+    if type(value) is int:
+        assert violation.given == abbreviate(value), violation
+    elif isinstance(value, list) and all(type(each) is int for each in value) and " would " not in violation.message:
+        assert violation.given in (abbreviate(value), value, len(value)), violation

@@ -83,6 +83,29 @@ RESOURCES: list[tuple[Json, str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("pointer", "value", "allowed"),
+    [
+        ("/resources", 1, ["an object"]),
+        ("/dispatchables", [], ["an object"]),
+        ("/commands", "x", ["an array"]),
+        ("/commands/0/dispatchable", "sub", ["add"]),
+    ],
+)
+def test_what_was_given_and_what_is_allowed(client: httpx.Client, pointer: str, value: Any, allowed: list[str]) -> None:
+    (error,) = post(client, changed(add(), pointer, value)).json()["errors"]
+    assert (error["pointer"], error["given"], error["allowed"]) == (pointer, value, allowed)
+
+
+def test_types_of_initial_values(client: httpx.Client) -> None:
+    """Those whose numbers JSON has, and that are bytes by themselves."""
+    resource = {"initialValues": [{"type": "FLOAT16", "value": 1}]}
+    (error,) = post(client, shown(x=resource)).json()["errors"]
+    assert error["given"] == "FLOAT16"
+    widths = [f"{letter}INT{bits}" for bits in (64, 32, 16, 8) for letter in ("", "U")]
+    assert set(error["allowed"]) == {"FLOAT64", "FLOAT32", *widths}
+
+
 @pytest.mark.parametrize(("resource", "pointer"), RESOURCES)
 def test_resources(client: httpx.Client, resource: Json, pointer: str) -> None:
     assert list(problem(client, shown(x=resource))) == [f"/resources/x{pointer}"]

@@ -104,6 +104,8 @@ def test_what_is_refused(kind: str) -> None:
     assert told(document | {image: sized(2, 3, 4)}) == (f"/{image}/Sizes", 3, 4)
     assert told(document | {"WindowSizes": [2, 6]}) == ("/WindowSizes/1", 6, 5)
     assert told(document | {"Dilations": [1, 5]}) == ("/WindowSizes/1", 2, 1)
+    padded = {"StartPadding": [0, 2], "EndPadding": [0, 1]}
+    assert told(document | {"WindowSizes": [2, 9]} | padded) == ("/WindowSizes/1", 9, 8)
     for change in ({columns: sized(2, 12, 11)}, {"StartPadding": [1, 0]}, {"Dilations": [1, 5]}):
         (refusal,) = refusals(document | change)
         assert all(name in refusal.message for name in ("Dilations", "StartPadding", "EndPadding"))

@@ -343,10 +343,12 @@ def test_a_window_larger_than_all(kind: str) -> None:
     check_wording(refusal)
     assert (refusal.pointer, refusal.given, refusal.allowed) == ("/WindowSize/0", 3, "<= 2")
     assert name in refusal.message
+    assert "in steps" not in refusal.message
     (refusal,) = refusals(document | {"WindowSize": [2, 5], "StartPadding": [0, 1]})
     assert (refusal.pointer, refusal.given, refusal.allowed) == ("/WindowSize/1", 5, "<= 4")
     if is_dilated(kind):
         (refusal,) = refusals(document | {"WindowSize": [2, 2], "Dilations": [2, 3], "EndPadding": [0, 1]})
+        assert "is 2 elements in steps of 2 (Dilations[0]); " in refusal.message
         assert (refusal.pointer, refusal.given, refusal.allowed) == ("/WindowSize/0", 2, "<= 1")
         assert all(f"{each}[0]" in refusal.message for each in ("Dilations", "StartPadding", "EndPadding"))
     if kind in FORWARD:
