@@ -39,21 +39,24 @@ def choice(kind: str, desc: Document) -> Document:
 def test_two_choices_of_what_is_negated(device: Device, data_type: str) -> None:
     desc = tensor(data_type, (COUNT,))
     rng = np.random.default_rng(3)
-    x, y, z = (rng.integers(-100, 100, COUNT).astype(data_type.lower()) for _ in range(3))
+    x, y, z = (rng.integers(-60, 60, COUNT).astype(data_type.lower()) for _ in range(3))
     for sign, first, second in itertools.product(SIGNS, CHOICES, CHOICES):
         nodes = [node(f"ELEMENT_WISE_{sign}", InputTensor=desc), choice(first, desc), choice(second, desc)]
-        edges = [into("x", 0), into("y", 1, 1), into("z", 2, 1)]
-        once = graph(nodes, edges, [out(2, "out")], [between(0, 1), between(1, 2)])
-        # Of both choices, which the compiler may make one, each has something negated.
-        again = graph(
-            [*nodes, node("ELEMENT_WISE_NEGATE", InputTensor=desc), choice(second, desc)],
-            edges,
-            [out(4, "out")],
-            [between(0, 1), between(1, 2), between(2, 3), between(3, 4), between(0, 4, 1)],
+        once = graph(
+            nodes, [into("x", 0), into("y", 1, 1), into("z", 2, 1)], [out(2, "out")], [between(0, 1), between(1, 2)]
         )
-        a = SIGNS[sign](x)
-        right = CHOICES[second](CHOICES[first](a, y), z)
-        for document, expected in ((once, right), (again, CHOICES[second](-right, a))):
+        # What is negated by -1 - x + 1 is enough for the first, but not for both of what is chosen here.
+        add = node("ELEMENT_WISE_ADD", ATensor=desc, BTensor=desc)
+        nodes = [nodes[0], add, choice(first, desc), node("ELEMENT_WISE_NEGATE", InputTensor=desc)]
+        both = graph(
+            [*nodes, choice(second, desc), choice(second, desc)],
+            [into("x", 0), into("y", 1, 1), into("z", 2, 1), into("y", 5, 1)],
+            [out(5, "out")],
+            [between(0, 1), between(1, 2), between(2, 3), between(3, 4), between(0, 4, 1), between(4, 5)],
+        )
+        a, choose, choose_then = SIGNS[sign](x), CHOICES[first], CHOICES[second]
+        results = choose_then(choose(a, y), z), choose_then(choose_then(-choose(a + y, z), a), y)
+        for document, expected in zip((once, both), results, strict=True):
             given, structures = Drawn(document, {"x": x.tobytes(), "y": y.tobytes(), "z": z.tobytes()}), Structures()
             made = initialized(given.graph(structures), given, device, structures)
             actual = dispatched(made, given, device)["out"]

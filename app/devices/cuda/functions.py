@@ -66,8 +66,13 @@ DEVICE unsigned word_of(int a, int b, int c, int d)
 {
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
-/* Not by an operator: NVRTC 12.8 to 13.2 take `x` for what they know as -x where that goes into two minima or maxima. */
-DEVICE int zero_minus(int x) { int y; asm("{ .reg .b32 t; not.b32 t, %1; add.s32 %0, t, 1; }" : "=r"(y) : "r"(x)); return y; }
+/* NVRTC 12.8 to 13.2 take x for what they know as -x where that goes into two minima or maxima. */
+DEVICE int zero_minus(int x)
+{
+    int y;
+    asm("{.reg .b32 t; not.b32 t, %1; add.s32 %0, t, 1;}" : "=r"(y) : "r"(x));
+    return y;
+}
 /* Half AT of `bytes`, two of them, times the two halves of `factors`, added to c. */
 template <int AT, bool SIGNED> DEVICE int products_of_bytes(unsigned factors, unsigned bytes, int c)
 {
