@@ -1,12 +1,19 @@
 """Halves of float64 in compiled code, where LLVM calls a function for them."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
+from llvmlite import binding
 
+from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.llvm.compiler import Compiler
-from app.formula.structures import Structures
+from app.devices.cpu.llvm import nests
+from app.devices.cpu.llvm.compiler import OF_HALVES, Compiler
+from app.devices.cpu.llvm.lowering import lower_part
+from app.formula.structures import Questions, Structures
+from app.formula.values import FLOAT32, Input
 from tests.graphs.documents import between, graph, into, node, out, tensor
 from tests.graphs.random_graphs import Drawn, dispatched, initialized, one_by_one
 
@@ -48,3 +55,22 @@ def test_the_sign_of_a_float64_is_all_that_is_asked_for() -> None:
         assert len(made.schedule.steps) == 1
         given, wanted = dispatched(made, drawn, device), one_by_one(judged, drawn, device)
     assert given["y"].tobytes() == wanted["y"].tobytes()
+
+
+def test_halves_are_loaded_one_by_one_without_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x86 would put each beside what a register had before, and wait for that."""
+    element = lower_part(Questions({}).ask, Input(FLOAT32, "a", DataType.FLOAT16) + 1, DataType.FLOAT16, "element")
+    source = nests.elements(element, ["a"], 1, ["strided", "packed"])
+    compiler = Compiler()
+    given, made = np.arange(100, dtype=np.float16), np.zeros(50, np.float16)
+    frame = np.array([50, given.ctypes.data, 4, made.ctypes.data, 2])
+    compiler.function(source)(frame.ctypes.data)
+    assert made.tobytes() == (given[::2] + np.float16(1)).tobytes()
+
+    monkeypatch.setattr(compiler, "_features", {OF_HALVES: False})
+    binding.initialize_all_targets()
+    machine = binding.Target.from_triple("x86_64").create_target_machine(cpu="x86-64-v3", opt=3)
+    optimized = str(compiler.optimized(source, machine, "avx2"))
+    loads = re.findall(r"(%\S+) = load half,", optimized)
+    assert "load i16" in optimized
+    assert set(loads) <= set(re.findall(r"= insertelement .* half (%[^ ,]+),", optimized))

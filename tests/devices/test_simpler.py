@@ -107,7 +107,7 @@ def test_groups(devices: list[NumpyDevice], kind: str, sizes: list[int], of: lis
             assert f"i64 {STRIP}, align 64" not in each._loops.code._source
 
 
-@pytest.mark.parametrize("kind", ["AVERAGE_POOLING", "AVERAGE_POOLING1", "MAX_POOLING"])
+@pytest.mark.parametrize("kind", ["AVERAGE_POOLING", "AVERAGE_POOLING1", "MAX_POOLING", "MAX_POOLING1", "MAX_POOLING2"])
 @pytest.mark.parametrize("type_", ["float32", "float16"])
 def test_windows_that_are_all_of_the_tensor(devices: list[NumpyDevice], kind: str, type_: str) -> None:
     """They are reductions, with the same bits."""
@@ -121,9 +121,9 @@ def test_windows_that_are_all_of_the_tensor(devices: list[NumpyDevice], kind: st
         "EndPadding": [0, 0],
         "OutputTensor": {"DataType": type_.upper(), "Sizes": [20, 64, 1, 1]},
     }
-    if kind == "AVERAGE_POOLING1":
+    if kind in ("AVERAGE_POOLING1", "MAX_POOLING2"):
         document["Dilations"] = [1, 1]
-    if kind != "MAX_POOLING":
+    if kind.startswith("AVERAGE"):
         document["IncludePadding"] = True
     kernel, (expected, found) = made(devices, document, [x])
     assert isinstance(kernel, CoordinateKernel)

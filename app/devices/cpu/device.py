@@ -15,6 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.contract.constants import DataType
+from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.arrays import array_kernel
 from app.devices.cpu.attention import attention_kernel
 from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
@@ -31,6 +32,7 @@ from app.devices.cpu.llvm.loop_calls import LoopCall
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.maximum_gradients import maximum_gradient_kernel
 from app.devices.cpu.numpy import lowering
+from app.devices.cpu.packed import packed_kernel
 from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.positions import position_kernel
 from app.devices.cpu.products import packed_bytes, product_kernel
@@ -189,8 +191,12 @@ class NumpyDevice:
         if isinstance(compiled, CompiledOperator) and type(compiled.operator).by_coordinates:
             by_own: Kernel | None = None
             if loops:
-                by_own = _first_of(_OF_COORDINATES, compiled, loops.team)
-                by_own = by_own or weighted_sums_kernel(compiled, loops.team, self._structures)
+                makes = partial(
+                    _first_of,
+                    (*_OF_COORDINATES, partial(weighted_sums_kernel, structures=self._structures)),
+                    team=loops.team,
+                )
+                by_own = makes(compiled) or packed_kernel(compiled, loops, makes)
                 by_own = by_own or split_total_kernel(compiled, loops.team, self._threads, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
             if by_own:
@@ -223,13 +229,14 @@ class NumpyDevice:
             or integer_product_kernel(compiled, loops.team, known)
             or integer_convolution_kernel(compiled, loops.team, known)
             or _first_of(_OF_CALLS, compiled, loops.team)
+            or packed_kernel(compiled, loops, partial(_first_of, _OF_CALLS, team=loops.team))
             or response_gradient_kernel(compiled, loops.team, self._threads, self._structures, least)
         )
 
 
 def _first_of(
-    makers: Sequence[Callable[[CompiledOperator, Team], Kernel | None]], compiled: CompiledOperator, team: Team
-) -> Kernel | None:
+    makers: Sequence[Callable[[CompiledOperator, Team], CallsKernel | None]], compiled: CompiledOperator, team: Team
+) -> CallsKernel | None:
     return next(filter(None, (make(compiled, team) for make in makers)), None)
 
 

@@ -18,7 +18,7 @@ from app.operators.element_wise.quantization import ElementWiseDequantizeLinear,
 from app.operators.normalization.batch_training import BatchNormalizationTraining, Gradient
 from app.operators.operator import Operator
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
-from app.operators.pooling.maxima import MaxPooling
+from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
 from app.operators.pooling.regions import RoiAlign, RoiAlign1, RoiPooling
 from app.operators.quantization.elements import Dequantize, Quantize
 from app.operators.reduction.reductions import Argmax, Argmin, Reduce
@@ -48,7 +48,7 @@ def _way_of(kind: type[Operator]) -> Callable[[CompiledOperator, Any, Structures
     """How operators of this `kind` may be others."""
     if issubclass(kind, (Reduce, Argmin, Argmax)):
         return _of_few_dimensions
-    if issubclass(kind, (AveragePooling, AveragePooling1, MaxPooling)):
+    if issubclass(kind, (AveragePooling, AveragePooling1, MaxPooling, MaxPooling1, MaxPooling2)):
         return _of_whole_window
     if issubclass(kind, (BatchNormalizationTraining, Gradient)):
         return _of_few_groups
@@ -133,7 +133,9 @@ def _merged(sizes: Sequence[int], marks: Sequence[bool]) -> tuple[list[int], lis
 
 
 def _of_whole_window(
-    compiled: CompiledOperator, operator: AveragePooling | AveragePooling1 | MaxPooling, structures: Structures
+    compiled: CompiledOperator,
+    operator: AveragePooling | AveragePooling1 | MaxPooling | MaxPooling1 | MaxPooling2,
+    structures: Structures,
 ) -> CompiledOperator:
     """A pooling of floats with one window that is all of the tensor, as a reduction."""
     given, (made, *others) = operator.InputTensor, compiled.outputs.values()
@@ -141,7 +143,8 @@ def _of_whole_window(
     is_plain = not any([*operator.StartPadding, *operator.EndPadding]) and set(operator.dilations) == {1}
     if not is_whole or not is_plain or given.DataType not in (DataType.FLOAT32, DataType.FLOAT16) or others:
         return compiled
-    function = ReduceFunction.MAX if isinstance(operator, MaxPooling) else ReduceFunction.AVERAGE
+    is_average = isinstance(operator, AveragePooling | AveragePooling1)
+    function = ReduceFunction.AVERAGE if is_average else ReduceFunction.MAX
     reduction = Reduce(
         Type="REDUCE",
         Function=function,

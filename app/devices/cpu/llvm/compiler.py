@@ -140,6 +140,8 @@ class Compiler:
 
     def optimized(self, source: str, machine: Any, registers: Registers) -> Any:
         """A module as llvmlite has it, made quick for llvmlite's `machine`, which has these `registers`."""
+        is_by_float32 = _divides_halves(source) or not self._features.get(OF_HALVES)
+        loads_apart = is_by_float32 and " half " in source and machine.triple.startswith("x86_64")
         source = _HEAD.sub(rf"\g<0>{_REALIGNS}", source)
         if not self._features.get(STEADY):
             source = source.replace(vectors.WIDE, "")
@@ -161,6 +163,8 @@ class Compiler:
             passes.add_instruction_combine_pass()
             passes.add_global_dead_code_eliminate_pass()
             passes.run(module, builder)
+        if loads_apart:
+            module = self._llvm.parse_assembly(halves.loaded_apart(str(module)))
         return module
 
     def functions(self, source: str, types: Mapping[str, Any]) -> list[Any]:
@@ -183,7 +187,7 @@ class Compiler:
         """What LLVM is told of for a module: where halves may be divided, not that the processor can. The quotient is
         the same: float32 has more than twice as many digits."""
         features: str = self._features.flatten()
-        is_by_float32 = " half " in source and " = fdiv float " in source and self._features.get(OF_HALVES)
+        is_by_float32 = _divides_halves(source) and self._features.get(OF_HALVES)
         return f"{features},-{OF_HALVES}" if is_by_float32 else features
 
     def _engine(self, source: str) -> Any:
@@ -209,6 +213,10 @@ class Compiler:
         engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         return engine
+
+
+def _divides_halves(source: str) -> bool:
+    return " half " in source and " = fdiv float " in source
 
 
 def _may_execute() -> bool:

@@ -280,6 +280,11 @@ class Nest:
 
         self.loop(size, one, note=PARALLEL)
 
+    def move_bits(self, source: Place, target: Place, size: str) -> None:
+        """The same of what is only copied, and need be no number."""
+        bits = f"i{8 * bytes_of(source.type)}"
+        self.move(replace(source, type=bits), replace(target, type=bits), size)
+
     def move_all(self, source: Place, target: Place, count: int, how: str = "align 1") -> None:
         """The same of so many, which are as much as whole lines of the cache and belong one after the other too: a call
         of C takes as long as to compute a few."""

@@ -29,6 +29,10 @@ from app.formula.values import FLOAT64
 WHOLE = 1 << 7
 """Elements of which long formulas are computed a multiple: as many as LLVM takes at a time, at most."""
 
+APART = 10
+"""Instructions of an element from which what is spaced is copied, a piece at a time, so that vectors are computed: LLVM
+would take elements one by one. Halves are always: one is converted in as long as many."""
+
 STREAMED_PIECE = 1 << 7
 """Elements that go past the cache together: few enough that a processor does some of it while it computes the next."""
 
@@ -52,17 +56,20 @@ def elements(
     nest = Nest(element.every, inputs, dimensions, layout)
     nest.load_attributes()
     kept = {each.name: nest.local(each.output) for each in element.kept}
-    made = nest.local(element.output) if streams or element.quick else None
+    is_copy = element.body == (f"ret {element.output} %x0",)
+    is_of_halves = "half" in (element.output, *element.inputs.values())
+    is_apart = not is_copy and (is_of_halves or sum(each.instructions for each in element.every) >= APART)
+    spaced = [name for name, step in zip([*inputs, OUTPUT], layout, strict=True) if step == "strided" and is_apart]
+    copies = {name: nest.local(nest.type_of(name)) for name in spaced if name != OUTPUT}
+    made = nest.local(element.output) if streams or element.quick or OUTPUT in spaced else None
     ends: dict[str, Place] = {}
     if nest.is_long and not kept and not made and "strided" not in layout:
         ends = nest.local_ends(WHOLE)
 
-    is_copy = element.body == (f"ret {element.output} %x0",)
-
     def write(row: "_Row") -> None:
         if is_copy and layout[0] == "strided" and not made:
             row.each_other(element, inputs[0])
-        elif kept or element.quick:
+        elif kept or element.quick or spaced:
             row.in_pieces(element, kept, made)
         elif ends:
             row.in_wholes(element, ends)
@@ -70,7 +77,7 @@ def elements(
             row.each({OUTPUT: element}, {})
 
     def innermost(size: str, places: dict[str, Place]) -> None:
-        row = _Row(nest, size, places)
+        row = _Row(nest, size, places, copies=copies)
         if streams and made:
             row.streamed(element, kept, {}, made, inputs, lambda: write(row))
         else:
@@ -136,10 +143,8 @@ def gathered(
     def copy(places: dict[str, Place], *, back: bool = False) -> None:
         def row(before: str, there: dict[str, Place], size: str) -> None:
             for name, place in there.items():
-                bits = f"i{8 * bytes_of(place.type)}"  # what is only copied need be no number
-                own = replace(copies[name], base=nest.at(copies[name], before), type=bits)
-                away = replace(place, type=bits)
-                nest.move(*(own, away) if back else (away, own), size)
+                own = replace(copies[name], base=nest.at(copies[name], before))
+                nest.move_bits(*(own, place) if back else (place, own), size)
 
         nest.rows_inside(along, places, row)
 
@@ -176,10 +181,18 @@ def is_count(element: Element) -> bool:
 
 class _Row:
     """Writes what happens to `size` elements along the innermost dimension, from `start` on in their group. `known` are
-    values that are one for all."""
+    values that are one for all. Of inputs that are spaced there may be room for `copies` of a piece."""
 
-    def __init__(self, nest: Nest, size: str, places: dict[str, Place], start: str = "0") -> None:
+    def __init__(
+        self,
+        nest: Nest,
+        size: str,
+        places: dict[str, Place],
+        start: str = "0",
+        copies: Mapping[str, Place] | None = None,
+    ) -> None:
         self.places = places
+        self._copies = copies or {}
         self._nest = nest
         self._size = size
         self._start = start
@@ -278,7 +291,7 @@ class _Row:
                 nest.if_(is_whole, lambda: nest.move_all(made, target, piece))
                 nest.if_(nest.emit(f"xor i1 {is_whole}, true"), lambda: nest.move(made, target, size))
             elif made:
-                nest.move(made, target, size)
+                nest.move_bits(made, target, size)
             return ()
 
         nest.loop(pieces, body)
@@ -300,7 +313,9 @@ class _Row:
             name: place if place.step == "same" else replace(place, base=nest.at(place, start))
             for name, place in self.places.items()
         }
-        row = _Row(nest, size, {**places, **kept} | ({OUTPUT: made} if made else {}), start)
+        for name, copy in self._copies.items():
+            nest.move_bits(places[name], copy, size)
+        row = _Row(nest, size, {**places, **self._copies, **kept} | ({OUTPUT: made} if made else {}), start)
         if kept:
             row.each({each.name: each for each in element.kept}, {})
         if element.quick:
