@@ -244,7 +244,7 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {422}
     if name == "listOperators":
         expected |= {422}
-    if name in (*DISPATCHES, *INFER, "runDxDispatch", "dispatchFiles"):
+    if name in (*DISPATCHES, *INFER, "runDxDispatch", "dispatchFiles", "dropGraph"):
         expected |= {504}
     if name in LOADING:
         expected |= {503, 504}
