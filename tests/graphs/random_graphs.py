@@ -1,7 +1,7 @@
 """Random graphs, and what their operators give dispatched one by one."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -25,6 +25,8 @@ EXACT = ("ABS", "NEGATE", "FLOOR", "SQRT", "RECIP", "SIGN", "IDENTITY")
 """Functions of one element that are the same to the last bit, however they are computed."""
 
 EXACT_PAIRS = ("ADD", "SUBTRACT", "MULTIPLY", "DIVIDE", "MAX", "MIN")
+
+OF_INTEGERS, PAIRS_OF_INTEGERS = ("ABS", "NEGATE", "IDENTITY", "SIGN"), ("ADD", "SUBTRACT", "MULTIPLY", "MAX", "MIN")
 
 NEAR = ("ACTIVATION_TANH", "ACTIVATION_CELU", "ACTIVATION_SIGMOID", "ELEMENT_WISE_EXP", "ACTIVATION_SOFTPLUS")
 
@@ -61,12 +63,15 @@ class _Tensor:
 class Drawer:
     """Draws graphs of one data type, whose tensors are read by readers with dimensions of their own."""
 
-    def __init__(self, rng: random.Random, *, exact: bool, moving: float = 0.0) -> None:
-        """`moving` is how many of the nodes move elements, or reduce by coordinates."""
+    def __init__(
+        self, rng: random.Random, *, exact: bool, moving: float = 0.0, types: Sequence[str] = ("FLOAT32", "FLOAT16")
+    ) -> None:
+        """`moving` is how many of the nodes move elements, or reduce by coordinates. Of integers all is `exact`."""
         self._rng = rng
         self._exact = exact
         self._moving = moving
-        self._type = rng.choice(["FLOAT32", "FLOAT16"])
+        self._type = rng.choice(types)
+        self._of_integers = self._type.startswith("INT")
         self._drawn = Drawn({"Nodes": [], "InputEdges": [], "IntermediateEdges": [], "OutputEdges": []})
         self._tensors: list[_Tensor] = []
         self._read: set[int] = set()
@@ -90,7 +95,7 @@ class Drawer:
 
     def _data(self, count: int) -> bytes:
         made = np.random.default_rng(self._rng.getrandbits(32)).standard_normal(count)
-        return made.astype(self._type.lower()).tobytes()
+        return (made * 20 if self._of_integers else made).astype(self._type.lower()).tobytes()
 
     def _add_input(self, name: str, count: int) -> None:
         data = self._data(count)
@@ -119,7 +124,8 @@ class Drawer:
                 tensors = {"InputTensors[0]": tensors["InputTensor"], "InputTensors[1]": (second, sizes, view)}
             self._add_operator(moving, tensors, attributes, output)
         elif kind < 0.45:
-            unary = [f"ELEMENT_WISE_{name}" for name in EXACT] + ([] if self._exact else list(NEAR))
+            exact = OF_INTEGERS if self._of_integers else EXACT
+            unary = [f"ELEMENT_WISE_{name}" for name in exact] + ([] if self._exact else list(NEAR))
             self._add_operator(rng.choice(unary), {"InputTensor": (first, sizes, strides)}, {})
         elif kind < 0.88 or self._exact:
             second = rng.choice(self._tensors)
@@ -127,7 +133,8 @@ class Drawer:
             if others is None:
                 second, others = first, strides
             tensors = {"ATensor": (first, sizes, strides), "BTensor": (second, sizes, others)}
-            self._add_operator(f"ELEMENT_WISE_{rng.choice(EXACT_PAIRS)}", tensors, {})
+            pairs = PAIRS_OF_INTEGERS if self._of_integers else EXACT_PAIRS
+            self._add_operator(f"ELEMENT_WISE_{rng.choice(pairs)}", tensors, {})
         else:
             axes = sorted(rng.sample(range(len(sizes)), min(len(sizes), rng.choice([1, 2]))))
             self._add_operator(rng.choice(REDUCING), {"InputTensor": (first, sizes, strides)}, {"Axes": axes})
@@ -136,7 +143,8 @@ class Drawer:
         """An operator that goes by coordinates, for a tensor of `sizes`: its attributes, and its output's sizes."""
         rng, axis = self._rng, self._rng.randrange(len(sizes))
         large = prod(sizes) > 500
-        match rng.choice(["SLICE", "SLICE1", "REDUCE"] + ([] if large else ["TILE", "JOIN", "PADDING"])):
+        known = ["SLICE", "SLICE1", "REDUCE"] + ([] if large else ["TILE", "JOIN", "PADDING"])
+        match rng.choice([each for each in known if not self._of_integers or each not in ("REDUCE", "PADDING")]):
             case "SLICE":
                 steps = [rng.choice([1, 1, 2]) for _ in sizes]
                 offsets = [rng.randrange(size) for size in sizes]

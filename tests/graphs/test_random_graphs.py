@@ -53,6 +53,16 @@ def check(drawn: Drawn, device: Device, alone: Device, *, exact: bool) -> None:
             np.testing.assert_allclose(given, wanted, rtol=near, atol=near, err_msg=str(drawn.document))
 
 
+INTEGERS = ("INT8", "INT16", "INT32", "INT64")
+
+
+@settings(max_examples=40)
+@given(graphs)
+def test_integers(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:
+    rng, nodes = drawn
+    check(Drawer(rng, exact=True, moving=0.2, types=INTEGERS).draw(nodes), device, device, exact=True)
+
+
 @settings(max_examples=40)
 @given(graphs)
 def test_exact_formulas_to_the_last_bit(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:
@@ -118,3 +128,14 @@ def test_on_a_gpu(exact: bool) -> None:
         for seed in range(150):
             rng = random.Random(seed)
             check(Drawer(rng, exact=exact).draw(rng.randint(1, 14)), gpu, alone, exact=exact)
+
+
+@pytest.mark.gpu
+def test_integers_on_a_gpu() -> None:
+    gpu = first_gpu()
+    with ThreadPoolExecutor(2) as helpers:
+        alone = NumpyDevice(helpers, 2)
+        for seed in range(60):
+            rng = random.Random(seed)
+            drawer = Drawer(rng, exact=True, moving=0.2, types=INTEGERS)
+            check(drawer.draw(rng.randint(1, 30)), gpu, alone, exact=True)
