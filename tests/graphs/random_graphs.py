@@ -26,7 +26,8 @@ EXACT = ("ABS", "NEGATE", "FLOOR", "SQRT", "RECIP", "SIGN", "IDENTITY")
 
 EXACT_PAIRS = ("ADD", "SUBTRACT", "MULTIPLY", "DIVIDE", "MAX", "MIN")
 
-OF_INTEGERS, PAIRS_OF_INTEGERS = ("ABS", "NEGATE", "IDENTITY", "SIGN"), ("ADD", "SUBTRACT", "MULTIPLY", "MAX", "MIN")
+OF_INTEGERS, PAIRS_OF_INTEGERS = ("ABS", "NEGATE"), ("ADD", "MULTIPLY", "MAX", "MIN", "MAX", "MIN")
+"""Compilers make of signs and choices between integers what is one instruction for a processor, so there are many."""
 
 NEAR = ("ACTIVATION_TANH", "ACTIVATION_CELU", "ACTIVATION_SIGMOID", "ELEMENT_WISE_EXP", "ACTIVATION_SOFTPLUS")
 

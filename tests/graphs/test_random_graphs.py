@@ -53,14 +53,14 @@ def check(drawn: Drawn, device: Device, alone: Device, *, exact: bool) -> None:
             np.testing.assert_allclose(given, wanted, rtol=near, atol=near, err_msg=str(drawn.document))
 
 
-INTEGERS = ("INT8", "INT16", "INT32", "INT64")
+INTEGERS = ("INT8", "INT16", "INT32", "INT32", "INT64")
 
 
 @settings(max_examples=40)
 @given(graphs)
 def test_integers(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:
     rng, nodes = drawn
-    check(Drawer(rng, exact=True, moving=0.2, types=INTEGERS).draw(nodes), device, device, exact=True)
+    check(Drawer(rng, exact=True, moving=0.1, types=INTEGERS).draw(nodes), device, device, exact=True)
 
 
 @settings(max_examples=40)
@@ -137,5 +137,5 @@ def test_integers_on_a_gpu() -> None:
         alone = NumpyDevice(helpers, 2)
         for seed in range(60):
             rng = random.Random(seed)
-            drawer = Drawer(rng, exact=True, moving=0.2, types=INTEGERS)
+            drawer = Drawer(rng, exact=True, moving=0.1, types=INTEGERS)
             check(drawer.draw(rng.randint(1, 30)), gpu, alone, exact=True)
