@@ -171,6 +171,12 @@ def test_npy(client: httpx.Client, file: bytes, data_type: str | None, text: str
         assert lines(client, sent) == [f"Resource 'x': {text or '0, 1, 2, 3, 4, 5'}"]
 
 
+def test_what_has_no_type_is_not_printed(client: httpx.Client) -> None:
+    """What else it would say is that nothing was bound to it."""
+    told = problem(client, shown(y={"initialValues": [{"type": "INT8", "value": 1}]}))
+    assert told == {"/commands/0/resource": "Resource y cannot be printed: it has no initialValuesDataType."}
+
+
 def test_npy_written(client: httpx.Client) -> None:
     model = shown(
         x=floats(1, 2, 3, initialValuesDataType="FLOAT16"), y={"initialValues": [{"type": "INT8", "value": 1}]}
