@@ -1,37 +1,25 @@
 """The example of every operator on a real GPU against NumPy."""
 
-from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from app.contract.constants import NEWEST
-from app.contract.tensors import element_name
-from app.contract.validation import validate
 from app.devices.cpu.device import NumpyDevice
 from app.engine.capabilities import example
 from app.memory.arrays import numpy_type
 from app.operators.catalog import OPERATORS
-from app.operators.compiled import compile_operator
 from tests.devices.test_numpy_device import never
 from tests.gpu import first_gpu
+from tests.operators.descriptors import compiled, example_data
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", OPERATORS)
 def test_example_of_an_operator(name: str) -> None:
-    gpu, document = first_gpu(), example(OPERATORS[name])
-    work = compile_operator(validate(OPERATORS[name], document["operator"]), NEWEST)
-    data = {
-        key: b64decode(each)
-        for field, value in document["inputs"].items()
-        for key, each in (
-            [(element_name(field, place), each) for place, each in enumerate(value)]
-            if isinstance(value, list)
-            else [(field, value)]
-        )
-    }
+    gpu = first_gpu()
+    work = compiled(example(OPERATORS[name])["operator"])
+    data = example_data(name)
     results = []
     with ThreadPoolExecutor(2) as helpers:
         for device in (NumpyDevice(helpers, 2), gpu):

@@ -1,12 +1,13 @@
 """Descriptors of operators as requests put them, and what is said of them."""
 
+from base64 import b64decode
 from typing import Any
 
 from app.contract.constants import NEWEST, DataType, FeatureLevel
-from app.contract.tensors import TensorDesc
+from app.contract.tensors import TensorDesc, element_name
 from app.contract.validation import abbreviate, validate
 from app.contract.violations import ContractError, Violation
-from app.engine.capabilities import example_descriptor
+from app.engine.capabilities import example, example_descriptor
 from app.formula.values import Value
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
@@ -73,6 +74,17 @@ def _of_example(operator: type[Operator], desc: dict[str, Any] | None) -> dict[s
             one: dict[str, Any] = {"Sizes": [1] * len(desc["Sizes"])} if name in operator.one_element else {}
             made[name] = [desc | one] * len(value) if isinstance(value, list) else desc | one
     return made
+
+
+def example_data(kind: str) -> dict[str, bytes]:
+    """What the tensors of the operator's example hold, those of an array by their names too."""
+    data: dict[str, bytes] = {}
+    for field, value in example(OPERATORS[kind])["inputs"].items():
+        if isinstance(value, list):
+            data |= {element_name(field, place): b64decode(each) for place, each in enumerate(value)}
+        else:
+            data[field] = b64decode(value)
+    return data
 
 
 def fitting(kind: str, name: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ already, as clients' tensors do by CUDA shared memory.
 """
 
 import mmap
-from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.contract.tensors import TensorDesc, element_name, packed_strides
+from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.device import NumpyDevice
 from app.devices.device import OnDevice
 from app.engine.capabilities import example
@@ -23,7 +22,7 @@ from app.operators.compiled import CompiledOperator
 from tests.devices.test_numpy_device import never
 from tests.gpu import first_gpu
 from tests.operators.conftest import compiler
-from tests.operators.descriptors import compiled, descriptor, refusals
+from tests.operators.descriptors import compiled, descriptor, example_data, refusals
 
 FAR = (1 << 31) + 5
 UNRESERVED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE, which Python tells from 3.13 on
@@ -86,15 +85,7 @@ def far(desc: TensorDesc) -> Iterator[dict[str, Any]]:
 
 
 def given(kind: str, operator: CompiledOperator) -> dict[str, Array]:
-    data = {
-        key: b64decode(each)
-        for field, value in example(OPERATORS[kind])["inputs"].items()
-        for key, each in (
-            [(element_name(field, place), each) for place, each in enumerate(value)]
-            if isinstance(value, list)
-            else [(field, value)]
-        )
-    }
+    data = example_data(kind)
     return {
         name: np.ndarray(desc.Sizes, numpy_type(desc.DataType), data[name], 0, in_bytes(desc))
         for name, desc in operator.inputs.items()
