@@ -115,7 +115,7 @@ class BufferPool:
         dropped."""
         if self._returned or self._idle_bytes > self.room:
             with self._lock:
-                self._settle()
+                self._settle(self.room)
 
     def take(self, size: int) -> Buffer:
         """A buffer of `size` bytes, whose contents are arbitrary: what is not written must not be read. Raises
@@ -128,7 +128,7 @@ class BufferPool:
         if size < SMALLEST:
             return memoryview(bytearray(size))
         with self._lock:
-            self._settle()
+            self._settle(self.room)
             memory = self._find(_rounded(size))
         return None if memory is None else self._lend(memory, size)
 
@@ -172,8 +172,7 @@ class BufferPool:
             memory = fresh(size)
         except MemoryError:
             with self._lock:
-                self._idle.clear()
-                self._idle_bytes = 0
+                self._settle(0)
             memory = fresh(size)
         if size >= huge_pages.SIZE and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them
@@ -183,13 +182,14 @@ class BufferPool:
             self._pinning.pin(memory)
         return memory
 
-    def _settle(self) -> None:
+    def _settle(self, room: int) -> None:
+        """As `settle`, with so much room."""
         while self._returned:
             lease = self._returned.popleft()
             self._leases.remove(lease)
             self._idle.append(lease.memory)
             self._idle_bytes += len(lease.memory)
-        while self._idle_bytes > min(self._most_idle_bytes, self.room):
+        while self._idle_bytes > min(self._most_idle_bytes, room):
             self._idle_bytes -= len(self._idle.pop(0))
 
 
