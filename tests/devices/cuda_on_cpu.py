@@ -28,6 +28,7 @@ from app.formula.uniform import Numbers, evaluator, typed
 from app.formula.values import Value
 from app.memory.arrays import Array, numpy_type
 from app.operators.compiled import CompiledOperator
+from app.programs.dispatchable import Dispatchable
 from tests.operators.descriptors import expression_of, output_name_of
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
@@ -46,6 +47,7 @@ static inline float max_of_gpu(float a, float b) { return a != a || a < b || (a 
 #define INFINITE __builtin_inff()
 #define NOT_A_NUMBER __builtin_nanf("")
 typedef unsigned short half_bits;
+DEVICE float opposite(float x) { return -x; }
 DEVICE int zero_minus(int x) { return (int)(0u - (unsigned)x); }
 DEVICE int ones_of(unsigned long long x) { return __builtin_popcountll(x); }
 DEVICE float normcdff(float x) { return (float)(std::erfc((double)x * -0.70710678118654752) / 2); }
@@ -384,7 +386,7 @@ class _Built:
 
 
 def coordinate_source(
-    operator: CompiledOperator, output: str, kind: CoordinateClass | None = None
+    operator: Dispatchable, output: str, kind: CoordinateClass | None = None
 ) -> tuple[str, int, tuple[Value, ...]]:
     """The kernel of an output, the elements that a block computes, and its last arguments."""
     made = operator.program.maps[output]

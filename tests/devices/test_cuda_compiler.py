@@ -36,7 +36,7 @@ from app.operators.compiled import CompiledOperator, compile_operator
 from app.programs.dispatchable import Dispatchable
 from tests.devices.cuda_on_cpu import arithmetic_of, coordinate_source, split_sources
 from tests.devices.test_cuda_lowering import samples as all_samples
-from tests.graphs.documents import node, tensor
+from tests.graphs.documents import between, graph, into, node, out, resolved, tensor
 from tests.graphs.random_graphs import Drawer
 from tests.graphs.test_depth import chain
 from tests.operators.descriptors import compiled, descriptor, output_name_of, output_of
@@ -121,7 +121,7 @@ EXACT_QUOTIENTS = frozenset({"QUANTIZED_LINEAR_AVERAGE_POOLING"})
 """An integer next to a quotient of float64, of two the even one."""
 
 
-def sources_of(operator: CompiledOperator) -> Iterator[str]:
+def sources_of(operator: Dispatchable) -> Iterator[str]:
     """The kernels of its outputs, as far as they are formulas."""
     for name, made in operator.program.maps.items():
         if made.by_coordinates:
@@ -349,6 +349,17 @@ def test_formulas_of_many_functions_have_one_copy() -> None:
     assert copies == [[packed.width, 1], [TOGETHER, 0]]
     for operator in all_samples():
         assert not any(is_long(made.expression) for made in operator.program.maps.values()), operator.name
+
+
+def test_what_is_1_or_0_is_negated_by_an_instruction() -> None:
+    """Not known as a choice between -1 and -0, which becomes an integer that has no -0."""
+    desc = tensor("FLOAT32", (300,))
+    nodes = [node("ELEMENT_WISE_SIGN", InputTensor=desc), node("ELEMENT_WISE_NEGATE", InputTensor=desc)]
+    (step,) = schedule(resolved(graph(nodes, [into(0, 0)], [out(1)], [between(0, 1)])), Structures()).steps
+    (source,) = sources_of(step.dispatchable)
+    assembly = assembly_of(source, whole=False)
+    assert "neg.f32" in assembly
+    assert "0f80000000" not in assembly
 
 
 def test_nothing_flushes_subnormal_numbers() -> None:

@@ -1,4 +1,4 @@
-"""What is negated and goes into two minima or maxima, of which a GPU's compiler made those of what is not negated."""
+"""What is negated, of which GPUs' compilers make something else: in two minima or maxima, and where it is 1 or 0."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -61,3 +61,17 @@ def test_two_choices_of_what_is_negated(device: Device, data_type: str) -> None:
             made = initialized(given.graph(structures), given, device, structures)
             actual = dispatched(made, given, device)["out"]
             np.testing.assert_array_equal(actual, expected, err_msg=f"{sign} {first} {second}")
+
+
+@pytest.mark.parametrize("data_type", ["FLOAT32", "FLOAT16"])
+def test_a_negated_zero_of_what_is_1_or_0(device: Device, data_type: str) -> None:
+    desc = tensor(data_type, (COUNT,))
+    nodes = [node("ELEMENT_WISE_SIGN", InputTensor=desc), node("ELEMENT_WISE_NEGATE", InputTensor=desc)]
+    document = graph(nodes, [into("x", 0)], [out(1, "out")], [between(0, 1)])
+    x = np.resize([2, 0, -3, -0.0, np.nan], COUNT).astype(data_type.lower())
+    given, structures = Drawn(document, {"x": x.tobytes()}), Structures()
+    made = initialized(given.graph(structures), given, device, structures)
+    actual = dispatched(made, given, device)["out"]
+    expected = np.resize([-1, -0.0, 1, -0.0, -0.0], COUNT)
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(np.signbit(actual), np.signbit(expected))

@@ -66,6 +66,8 @@ DEVICE unsigned word_of(int a, int b, int c, int d)
 {
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
+/* All NVRTC take -1 or 0 for what they know as -x of an x that is 1 or 0, and lose the sign of -0. */
+DEVICE float opposite(float x) { float y; asm("neg.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 /* NVRTC 12.8 to 13.2 take x for what they know as -x where that goes into two minima or maxima. */
 DEVICE int zero_minus(int x)
 {

@@ -207,7 +207,7 @@ def _unsigned(node: Value, value: str) -> str:
 def _negative(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     (a,) = arguments
     if _is_float(node):
-        return f"-{a}"
+        return f"opposite({a})" if node.type == FLOAT32 else f"-{a}"
     return _wrapped(node, f"0u - {_unsigned(node, a)}" if _width(node) == 64 else f"zero_minus({a})")
 
 

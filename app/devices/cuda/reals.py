@@ -44,7 +44,7 @@ DEVICE wide as_wide(wide x) { return x; }
 DEVICE float narrowed(float x) { return x; }
 DEVICE float narrowed(pair x) { return x.hi + x.lo; }
 
-DEVICE float negated(float x) { return -x; }
+DEVICE float negated(float x) { return opposite(x); }
 DEVICE pair negated(pair x) { return negative(x); }
 DEVICE wide negated(wide x) { return negative(x); }
 DEVICE bool is_nan(float x) { return x != x; }
