@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
 from app.devices.cpu import device as cpu_device
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import COMPILED, COMPILED_ROWS, NumpyDevice
@@ -227,6 +228,27 @@ def test_what_is_the_same_for_all_rows(devices: list[NumpyDevice], size: int, ro
         for work in (1 << 4, 1 << 30):
             with mock.patch("app.devices.cpu.calls.WORTH_A_CALL", work):
                 alike(devices, of_expression(formula, [rows, size], DataType.FLOAT32, x, p=3), x)
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, SHORT - 1, SHORT, 40, -3, 0])
+@pytest.mark.parametrize("size", [1, SHORT, 100, 2 * TABLE + 3])
+def test_places_by_quotients(devices: list[NumpyDevice], size: int, divisor: int) -> None:
+    """Of runs that are short, from a table of whole rows and of parts of them, and of those that are not."""
+    x = np.random.default_rng(size).integers(-99, 99, (3, 50)).astype(np.float32)
+    of, (i, j) = operand(x), coordinates(2)
+    at = quotient(j + Q, P)
+    for formula in (of[[i, at]], where(of[[i, at]] > 0, of[[i, at + 1]] * 2, of[[i, 3 - at]]) + of[[i, j]]):
+        operator = of_expression(formula, [3, size], DataType.FLOAT32, x, p=divisor, q=5)
+        alike(devices, operator, x)
+        operator.outputs["Y"] = TensorDesc(DataType=DataType.FLOAT32, Sizes=[3, size], Strides=[2 * size, 2])
+        alike(devices, operator, x)
+
+
+def test_places_by_quotients_are_looked_up() -> None:
+    """LLVM has no vectors of these, and divides for each element of each row."""
+    of, (i, j) = operand(np.zeros((3, 50), np.float32)), coordinates(2)
+    source = nest(Questions({}).ask, of[[i, quotient(j, P)]], DataType.FLOAT32, 2).source
+    assert source.count(f"i64 {TABLE}, align 64") == 1
 
 
 def test_tables_take_little_of_a_stack(devices: list[NumpyDevice]) -> None:

@@ -126,7 +126,7 @@ class _Nest(Totals):
                 return ()
 
             self.loop(index, stop, lambda at: {axis: at}, element)
-            self._tables, self._bounds[axis] = made, (index, stop)
+            self._tables, self._bounds[axis], self.looks_up = made, (index, stop), bool(found.places)
             return self._around(0)
 
         self.loop(begin, end, lambda index: {}, part, step=str(TABLE))

@@ -19,6 +19,9 @@ SHORT = 16
 DIVIDED = 64
 """Iterations that are done at once where runs are short, since something is divided."""
 
+LOOKED_UP = 1 << 9
+"""The same where there are tables of what is divided."""
+
 GROUP = ", !llvm.access.group !2"
 _PARALLEL, _SCALAR, _SPACED, _HALVES = (f", !llvm.loop !{number}" for number in (0, 3, 6, 9))
 METADATA = [
@@ -81,6 +84,8 @@ class Rows(Writer):
         self.tensors: dict[str, TensorNames] = {}
         self.lanes: dict[Total, Sequence[str]] = {}
         """The memory that totals are in which are there for several elements."""
+        self.looks_up = False
+        """There are tables of where elements are."""
         self._look, self._watch, self._between_looks = self.address(), self.address(), self.number()
         self._counter = self.emit("alloca i64")
         self.store("i64", "0", self._counter)
@@ -219,13 +224,15 @@ class Rows(Writer):
                 ways.append(way(None, 0, note=_SCALAR))
                 length = run.length(most)
                 is_run = self.emit(f"icmp uge i64 {length}, {SHORT}")
-                holds = [each.holds for each in run.divisions.values()]
-                short = self.intrinsic("umin.i64", "i64", left, str(DIVIDED if holds else SHORT))
+                looks_up = self.looks_up and packed
+                holds = [packed] if looks_up else [each.holds for each in run.divisions.values()]
+                most_short = LOOKED_UP if looks_up else DIVIDED if holds else SHORT
+                short = self.intrinsic("umin.i64", "i64", left, str(most_short))
                 self.emit_as(size, f"select i1 {is_run}, i64 {length}, i64 {short}")
                 runs, rests = self.name("b"), self.name("b")
                 scope.lines += [f"br i1 {is_run}, label {runs}, label {rests}", f"{rests[1:]}:"]
                 if holds:
-                    ways.append(way(run, 0, note=_SCALAR))
+                    ways.append(way(None, 0, stores=True) if looks_up else way(run, 0, note=_SCALAR))
                     self._choose(ways[-1], holds)
                 scope.lines.append(f"br label {(ways[-2] if holds else ways[-1]).entry}")
                 self.begin(runs[1:])

@@ -1,5 +1,5 @@
-"""What depends on the coordinate along one dimension alone, and takes floats to compute, such as the place of a
-resampled element: it is computed once for all others, into a table."""
+"""What depends on the coordinate along one dimension alone, and takes floats to compute, or a quotient to find, such as
+the place of a resampled element: it is computed once for all others, into a table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from app.devices.cpu.llvm.scopes import Key
 from app.formula.coordinates import Element, Total
-from app.formula.values import BOOL, Value, is_float, parts
+from app.formula.values import BOOL, Operation, Value, is_float, parts
 
 MOST = 16
 """Tables of a formula, which are on a thread's stack."""
@@ -34,17 +34,15 @@ def tabled(root: Value, axis: int, free: Callable[[Value], frozenset[Key]]) -> T
     there are those of what they compare."""
     found, seen, left = Tabled(), {root}, [root]
 
-    def is_worth(node: Value) -> bool:
+    def is_worth(node: Value, is_slow: Callable[[Value], bool] = _is_of_floats) -> bool:
         inside = list(parts(node)) if free(node) == {axis} else []
-        return any(is_float(each.type) for each in inside) and not any(
-            isinstance(each, Element | Total) for each in inside
-        )
+        return any(map(is_slow, inside)) and not any(isinstance(each, Element | Total) for each in inside)
 
     while left and len(found.places) + len(found.values) < MOST:
         node = left.pop()
         if isinstance(node, Element):
             for number, at in enumerate(node.at):
-                if is_worth(at):
+                if is_worth(at, _is_slow_place):
                     found.places[Place(node.name, number, at)] = None
                 elif at not in seen:
                     left.append(at)
@@ -54,3 +52,12 @@ def tabled(root: Value, axis: int, free: Callable[[Value], frozenset[Key]]) -> T
             left += [each for each in node.operands() if each not in seen]
         seen.update(left)
     return found
+
+
+def _is_of_floats(node: Value) -> bool:
+    return is_float(node.type)
+
+
+def _is_slow_place(node: Value) -> bool:
+    """Quotients, which no processor has vectors of, are the same for several places, but mostly for few."""
+    return _is_of_floats(node) or (isinstance(node, Operation) and node.name == "quotient")
