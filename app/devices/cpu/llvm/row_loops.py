@@ -59,6 +59,8 @@ class RowScope(Scope):
     """How many places apart all elements are that may be packed, or 0 if that is not known."""
     is_packed: bool = False
     """What is stored is."""
+    looks_up: bool = False
+    """Elements are where tables say."""
 
 
 @dataclass(slots=True)
@@ -84,8 +86,8 @@ class Rows(Writer):
         self.tensors: dict[str, TensorNames] = {}
         self.lanes: dict[Total, Sequence[str]] = {}
         """The memory that totals are in which are there for several elements."""
-        self.looks_up = False
-        """There are tables of where elements are."""
+        self.looks_up = ""
+        """Whether there are tables of where elements are, if there may be."""
         self._look, self._watch, self._between_looks = self.address(), self.address(), self.number()
         self._counter = self.emit("alloca i64")
         self.store("i64", "0", self._counter)
@@ -195,8 +197,9 @@ class Rows(Writer):
     ) -> Sequence[str]:
         """A loop over a row, which is not empty, run by run. `body` writes what it does, of which `node` is most.
 
-        It is written up to five times: for runs in which all is `packed` that may be, for those in which elements are
-        at every other place, for others, and for what is too short to be a run, with inverses of divisors if it can be.
+        It is written up to six times: for runs in which all is `packed` that may be, for those in which elements are at
+        every other place, for others, and for what is too short to be a run, by tables or inverses of divisors if it
+        can be.
         """
         outer = self.scope
         head, done = self.name("r"), self.name("r")
@@ -206,8 +209,16 @@ class Rows(Writer):
         run = None if self._has_totals(node, key) else RunAlong(self, scope, key, self.tensors)
         size = self.name("n")
 
-        def way(using: RunAlong | None, spacing: int, *, stores: bool = False, note: str = _PARALLEL) -> _Way:
+        def way(
+            using: RunAlong | None,
+            spacing: int,
+            *,
+            stores: bool = False,
+            looks_up: bool = False,
+            note: str = _PARALLEL,
+        ) -> _Way:
             inner = RowScope(scope, "", {}, run=using, is_short=note == _SCALAR, spacing=spacing, is_packed=stores)
+            inner.looks_up = looks_up
             return self._way(inner, key, size, body, starts, before, note)
 
         ways = [way(run, 1, stores=True)]
@@ -221,20 +232,24 @@ class Rows(Writer):
             left = self.emit(f"sub i64 {end}, {position}")
             most = self.intrinsic("umin.i64", "i64", left, self._between_looks)
             if run and run.is_bounded:
-                ways.append(way(None, 0, note=_SCALAR))
                 length = run.length(most)
                 is_run = self.emit(f"icmp uge i64 {length}, {SHORT}")
-                looks_up = self.looks_up and packed
-                holds = [packed] if looks_up else [each.holds for each in run.divisions.values()]
-                most_short = LOOKED_UP if looks_up else DIVIDED if holds else SHORT
-                short = self.intrinsic("umin.i64", "i64", left, str(most_short))
+                holds = [each.holds for each in run.divisions.values()]
+                most_short = str(DIVIDED if holds else SHORT)
+                rest = [(way(run, 0, note=_SCALAR), holds)] if holds else []
+                if self.looks_up and packed:
+                    looked_up = self.emit(f"and i1 {self.looks_up}, {packed}")
+                    most_short = self.emit(f"select i1 {looked_up}, i64 {LOOKED_UP}, i64 {most_short}")
+                    rest.insert(0, (way(None, 0, stores=True, looks_up=True), [looked_up]))
+                rest.append((way(None, 0, note=_SCALAR), []))
+                short = self.intrinsic("umin.i64", "i64", left, most_short)
                 self.emit_as(size, f"select i1 {is_run}, i64 {length}, i64 {short}")
                 runs, rests = self.name("b"), self.name("b")
                 scope.lines += [f"br i1 {is_run}, label {runs}, label {rests}", f"{rests[1:]}:"]
-                if holds:
-                    ways.append(way(None, 0, stores=True) if looks_up else way(run, 0, note=_SCALAR))
-                    self._choose(ways[-1], holds)
-                scope.lines.append(f"br label {(ways[-2] if holds else ways[-1]).entry}")
+                for each, needed in rest:
+                    self._choose(each, needed)
+                    ways.append(each)
+                scope.lines.append(f"br label {ways[-1].entry}")
                 self.begin(runs[1:])
             else:
                 self.emit_as(size, f"add i64 {most}, 0")

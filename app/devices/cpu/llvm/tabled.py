@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from app.devices.cpu.llvm.divisions import DIVISIONS
 from app.devices.cpu.llvm.scopes import Key
-from app.formula.coordinates import Element, Total
+from app.formula.coordinates import Coordinate, Element, Total
 from app.formula.values import BOOL, Operation, Value, is_float, parts
 
 MOST = 16
@@ -26,6 +27,8 @@ class Tabled:
     """The largest parts of a formula that are such, in the order in which they are found."""
 
     places: dict[Place, None] = field(default_factory=dict)
+    divided: dict[Place, None] = field(default_factory=dict)
+    """Places that are found sooner without a table where runs are long, or rows few."""
     values: dict[Value, None] = field(default_factory=dict)
 
 
@@ -38,12 +41,14 @@ def tabled(root: Value, axis: int, free: Callable[[Value], frozenset[Key]]) -> T
         inside = list(parts(node)) if free(node) == {axis} else []
         return any(map(is_slow, inside)) and not any(isinstance(each, Element | Total) for each in inside)
 
-    while left and len(found.places) + len(found.values) < MOST:
+    while left and len(found.places) + len(found.divided) + len(found.values) < MOST:
         node = left.pop()
         if isinstance(node, Element):
             for number, at in enumerate(node.at):
-                if is_worth(at, _is_slow_place):
+                if is_worth(at):
                     found.places[Place(node.name, number, at)] = None
+                elif is_worth(at, _is_division):
+                    found.divided[Place(node.name, number, at)] = None
                 elif at not in seen:
                     left.append(at)
         elif node.type != BOOL and is_worth(node):
@@ -58,6 +63,9 @@ def _is_of_floats(node: Value) -> bool:
     return is_float(node.type)
 
 
-def _is_slow_place(node: Value) -> bool:
-    """Quotients, which no processor has vectors of, are the same for several places, but mostly for few."""
-    return _is_of_floats(node) or (isinstance(node, Operation) and node.name == "quotient")
+def _is_division(node: Value) -> bool:
+    """One that no processor has vectors of. Remainders of a coordinate as it is, which go up in between, are sooner
+    found by inverses of divisors."""
+    if not isinstance(node, Operation) or node.name not in DIVISIONS:
+        return False
+    return node.name == "quotient" or not isinstance(node.arguments[0], Coordinate)
