@@ -9,6 +9,7 @@ import threading
 from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -226,7 +227,7 @@ def test_ends_that_are_ordinary_take_one_comparison_each() -> None:
             np.testing.assert_array_equal(made, np.clip(x, ends[0], ends[1]))
 
 
-@pytest.mark.parametrize("type_", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+@pytest.mark.parametrize("type_", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_integers_are_divided_as_numpy_does(type_: str) -> None:
     """All pairs of 8 bits; of more, the ends, numbers of any length, and what is right beside a multiple."""
     info, rng = np.iinfo(type_), np.random.default_rng(3)
@@ -235,12 +236,10 @@ def test_integers_are_divided_as_numpy_does(type_: str) -> None:
     else:
         ends = [info.min, info.min + 1, info.max - 1, info.max, 0, 1, 2, 3, info.max // 2, info.min // 2]
         ends += [-1, -2] if info.min else []
-        mixed = rng.integers(info.min, info.max, (2, 1 << 15), type_, endpoint=True) >> rng.integers(
-            0, info.bits, 1 << 15
-        )
-        a, b = mixed.astype(type_)
+        lengths = rng.integers(0, info.bits, 1 << 15).astype(type_)
+        a, b = rng.integers(info.min, info.max, (2, 1 << 15), type_, endpoint=True) >> lengths
         a[: 1 << 14] = b[: 1 << 14] * (a[: 1 << 14] >> info.bits // 2) + rng.integers(-1, 2, 1 << 14).astype(type_)
-        a[: len(ends) ** 2], b[: len(ends) ** 2] = np.array(np.meshgrid(ends, ends)).reshape(2, -1).astype(type_)
+        a[: len(ends) ** 2], b[: len(ends) ** 2] = np.array(list(product(ends, ends)), type_).T
     with ThreadPoolExecutor(1) as helpers:
         for kind in ("DIVIDE", "MODULUS_TRUNCATE", "MODULUS_FLOOR"):
             operator = compiled(
