@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
 from app.devices.cpu import device as cpu_device
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import COMPILED, COMPILED_ROWS, NumpyDevice
 from app.devices.cpu.llvm import tabled
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import WATCH, CoordinateLoops, Watch
-from app.devices.cpu.llvm.coordinates import TABLE, nest
+from app.devices.cpu.llvm.coordinates import ROWS, TABLE, nest
 from app.devices.cpu.llvm.row_loops import DIVIDED, SHORT
 from app.devices.cpu.llvm.runs import LARGE, SMALL, STEEP
 from app.devices.cpu.llvm.totals import PIECE, STRIP
@@ -227,6 +228,33 @@ def test_what_is_the_same_for_all_rows(devices: list[NumpyDevice], size: int, ro
         for work in (1 << 4, 1 << 30):
             with mock.patch("app.devices.cpu.calls.WORTH_A_CALL", work):
                 alike(devices, of_expression(formula, [rows, size], DataType.FLOAT32, x, p=3), x)
+
+
+@pytest.mark.parametrize("rows", [1, ROWS - 1, ROWS])
+@pytest.mark.parametrize("divisor", [1, 2, SHORT - 1, SHORT, 40, -3, 0])
+@pytest.mark.parametrize("size", [1, SHORT, 2 * TABLE + 3])
+def test_places_by_division(devices: list[NumpyDevice], size: int, divisor: int, rows: int) -> None:
+    """Of runs that are short, from a table of whole rows and of parts of them where there are many, and of others."""
+    x = np.random.default_rng(size).integers(-99, 99, (rows, 50)).astype(np.float32)
+    of, (i, j) = operand(x), coordinates(2)
+    at, rest = quotient(j + Q, P), remainder_of_floor(j - Q, P)
+    for formula in (
+        of[[i, at]],
+        of[[i, rest]],
+        where(of[[i, at]] > 0, of[[i, rest]] * 2, of[[i, 3 - at]]) + of[[i, j]],
+    ):
+        operator = of_expression(formula, [rows, size], DataType.FLOAT32, x, p=divisor, q=5)
+        alike(devices, operator, x)
+        operator.outputs["Y"] = TensorDesc(DataType=DataType.FLOAT32, Sizes=[rows, size], Strides=[2 * size, 2])
+        alike(devices, operator, x)
+
+
+def test_places_by_division_are_looked_up() -> None:
+    """LLVM has no vectors of these, and divides for each element of each row. Inverses will do for some."""
+    of, (i, j) = operand(np.zeros((3, 50), np.float32)), coordinates(2)
+    for place, tables in ((quotient(j, P), 1), (remainder_of_floor(j - Q, P), 1), (remainder_of_floor(j, P), 0)):
+        source = nest(Questions({}).ask, of[[i, place]], DataType.FLOAT32, 2).source
+        assert source.count(f"i64 {TABLE}, align 64") == tables
 
 
 def test_tables_take_little_of_a_stack(devices: list[NumpyDevice]) -> None:

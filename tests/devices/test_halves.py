@@ -13,7 +13,7 @@ from app.devices.cpu.llvm import nests
 from app.devices.cpu.llvm.compiler import OF_HALVES, Compiler
 from app.devices.cpu.llvm.lowering import lower_part
 from app.formula.structures import Questions, Structures
-from app.formula.values import FLOAT32, Input
+from app.formula.values import FLOAT32, FLOAT64, Input
 from tests.graphs.documents import between, graph, into, node, out, tensor
 from tests.graphs.random_graphs import Drawn, dispatched, initialized, one_by_one
 
@@ -28,11 +28,18 @@ ret void
 """
 
 
+def of_any_kind() -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Doubles at the ends of what halves reach, on all middles of two, right beside these, and others."""
+    rng = np.random.default_rng(0)
+    halves = np.arange(0x7BFF, dtype=np.uint16).view(np.float16).astype(np.float64)
+    middles = (halves[1:] + halves[:-1]) / 2
+    ends = [0.0, -0.0, np.inf, -np.inf, 65504, 65519.99, 65520, 2**-24, 2**-25, 2**-25 + 2**-60, 1e-42, 5e-324, 1e300]
+    more = [middles, np.nextafter(middles, 0), np.nextafter(-middles, -1e9), middles * (1 + 2**-30)]
+    return np.concatenate([ends, *more, rng.standard_normal(5000) * 10.0 ** rng.integers(-9, 6, 5000)])
+
+
 def test_it_is_rounded_once() -> None:
-    store, frame, rng = Compiler().function(STORES), np.zeros(2), np.random.default_rng(0)
-    ends = [0.0, -0.0, np.inf, -np.inf, 65504, 65519.99, 65520, 2**-24, 2**-25, 2**-25 + 2**-60]
-    ties = [sign * (1 + odd * 2**-11 + more) for sign in (1, -1) for odd in (1, 3) for more in (0, 2**-40, -(2**-40))]
-    values = np.concatenate([ends, ties, rng.standard_normal(5000) * 10.0 ** rng.integers(-9, 6, 5000)])
+    store, frame, values = Compiler().function(STORES), np.zeros(2), of_any_kind()[::19]
     halves = np.empty(len(values), np.float16)
     for place, value in enumerate(values):
         frame[0] = value
@@ -40,6 +47,20 @@ def test_it_is_rounded_once() -> None:
         halves[place] = frame[1:].view(np.float16)[0]
     with np.errstate(over="ignore"):
         assert halves.tobytes() == values.astype(np.float16).tobytes()
+
+
+def test_formulas_round_it_once_many_at_a_time() -> None:
+    """NaN stays one, whichever digits say so."""
+    nan = np.array([0x7FF0000000000001, 0xFFF0000020000000, 0x7FF8000000000000], np.uint64).view(np.float64)
+    element = lower_part(Questions({}).ask, Input(FLOAT64, "a", DataType.FLOAT64), DataType.FLOAT16, "element")
+    source = nests.elements(element, ["a"], 1, ["packed", "packed"])
+    given = np.concatenate([of_any_kind(), nan])
+    made = np.empty(len(given), np.float16)
+    frame = np.array([len(given), given.ctypes.data, 8, made.ctypes.data, 2])
+    Compiler().function(source)(frame.ctypes.data)
+    assert np.isnan(made[-3:]).all()
+    with np.errstate(over="ignore"):
+        assert made[:-3].tobytes() == given[:-3].astype(np.float16).tobytes()
 
 
 def test_the_sign_of_a_float64_is_all_that_is_asked_for() -> None:

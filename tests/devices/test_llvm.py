@@ -9,6 +9,7 @@ import threading
 from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -61,6 +62,7 @@ from app.formula.values import (
     normal_cdf,
     power,
     rint,
+    saturate,
     sin,
     tan,
     tanh,
@@ -225,7 +227,7 @@ def test_ends_that_are_ordinary_take_one_comparison_each() -> None:
             np.testing.assert_array_equal(made, np.clip(x, ends[0], ends[1]))
 
 
-@pytest.mark.parametrize("type_", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+@pytest.mark.parametrize("type_", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_integers_are_divided_as_numpy_does(type_: str) -> None:
     """All pairs of 8 bits; of more, the ends, numbers of any length, and what is right beside a multiple."""
     info, rng = np.iinfo(type_), np.random.default_rng(3)
@@ -234,12 +236,10 @@ def test_integers_are_divided_as_numpy_does(type_: str) -> None:
     else:
         ends = [info.min, info.min + 1, info.max - 1, info.max, 0, 1, 2, 3, info.max // 2, info.min // 2]
         ends += [-1, -2] if info.min else []
-        mixed = rng.integers(info.min, info.max, (2, 1 << 15), type_, endpoint=True) >> rng.integers(
-            0, info.bits, 1 << 15
-        )
-        a, b = mixed.astype(type_)
+        lengths = rng.integers(0, info.bits, 1 << 15).astype(type_)
+        a, b = rng.integers(info.min, info.max, (2, 1 << 15), type_, endpoint=True) >> lengths
         a[: 1 << 14] = b[: 1 << 14] * (a[: 1 << 14] >> info.bits // 2) + rng.integers(-1, 2, 1 << 14).astype(type_)
-        a[: len(ends) ** 2], b[: len(ends) ** 2] = np.array(np.meshgrid(ends, ends)).reshape(2, -1).astype(type_)
+        a[: len(ends) ** 2], b[: len(ends) ** 2] = np.array(list(product(ends, ends)), type_).T
     with ThreadPoolExecutor(1) as helpers:
         for kind in ("DIVIDE", "MODULUS_TRUNCATE", "MODULUS_FLOOR"):
             operator = compiled(
@@ -250,6 +250,38 @@ def test_integers_are_divided_as_numpy_does(type_: str) -> None:
             assert isinstance(kernel._form.routine, Loop)
             made, expected = (dispatch(NumpyDevice(helpers, 1, each), operator, [a, b]) for each in (COMPILER, None))
             np.testing.assert_array_equal(made, expected, kind)
+
+
+@pytest.mark.parametrize("given", [DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64])
+def test_floats_become_integers_as_numpy_makes_them(given: DataType) -> None:
+    """The ends of each type, what is right beside them, numbers of any length, infinities and NaN."""
+    type_, rng = numpy_type(given), np.random.default_rng(5)
+    targets = [DataType(f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)]
+    ends = np.array(
+        [0, -0.0, 0.5, -0.5, np.nan, np.inf, -np.inf, *(sign * 2.0**n for n in range(66) for sign in (1, -1))]
+    )
+    with np.errstate(over="ignore"):
+        x = np.concatenate([ends, rng.standard_normal(999) * 2.0 ** rng.integers(-2, 68, 999)]).astype(type_)
+    x = np.concatenate([x, np.nextafter(x, type_.type(np.inf)), np.nextafter(x, type_.type(-np.inf))])
+    with ThreadPoolExecutor(1) as helpers:
+        for target in targets:
+            tensors = {"InputTensor": {"DataType": given.value, "Sizes": [x.size]}}
+            operator = compiled(
+                {"Type": "CAST", "OutputTensor": {"DataType": target.value, "Sizes": [x.size]}} | tensors
+            )
+            made, expected = (dispatch(NumpyDevice(helpers, 1, each), operator, [x]) for each in (COMPILER, None))
+            np.testing.assert_array_equal(made, expected, target)
+
+
+@pytest.mark.parametrize(
+    ("type_", "instruction"),
+    [("int32", "vcvttpd2dq"), ("uint32", "vcvttpd2udq"), ("int64", "vcvttpd2qq"), ("uint64", "vcvttpd2uqq")],
+)
+def test_floats_become_integers_many_at_a_time(type_: str, instruction: str) -> None:
+    """LLVM's own function that ends at those of the range would take them one by one."""
+    element = lower(ask, saturate(X, type_), DataType(type_.upper()))
+    source = nests.elements(element, ["X"], 1, ["packed", "packed"])
+    assert instruction in assembly_of(source, "x86_64-unknown-linux-gnu", "sapphirerapids")
 
 
 def test_halves_are_made_whole_many_at_a_time() -> None:

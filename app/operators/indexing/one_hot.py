@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from app.contract.constants import DataType, FeatureLevel
+from app.contract.scalars import UINT_MAX
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates
 from app.formula.values import INT64, Constant, Value, equal, where
 from app.operators.accuracy import EXACT
-from app.operators.arrays import SCRATCH, spans
+from app.operators.arrays import spans
 from app.operators.axes import axis_violations
 from app.operators.indexing import nonzero_on_gpu
 from app.operators.indexing.places import (
@@ -26,6 +27,12 @@ from app.operators.indexing.places import (
 )
 from app.operators.operator import InputTensorDesc, Operator, OutputTensorDesc, StatedOutputTensorDesc
 from app.operators.parameters import TensorParameters
+
+PIECE = 1 << 15
+"""Coordinates that are found together, while they are in the cache."""
+
+SIZE_OF_HALF = 0x7FFF
+"""The bits of a FLOAT16 but for its sign."""
 
 
 class OneHot(Moved):
@@ -155,13 +162,17 @@ class NonzeroCoordinates(Operator):
 
 def _found(x: Any, rows: Any) -> int:
     """How many elements of `x` are not 0. `rows` become the coordinates of each, and 0 behind these."""
-    found = np.flatnonzero(x != 0)  # of booleans it looks at eight at once
+    bits = x.view(np.uint16) & SIZE_OF_HALF if x.dtype == np.float16 else x  # which NumPy converts one by one
+    found = np.flatnonzero(bits != 0)  # of booleans it looks at eight at once
     count = len(found)
     rows[count:] = 0
-    for piece in spans(count, SCRATCH["numpy"] // found.itemsize):
-        rest = found[piece]
-        for back in range(1, rows.shape[-1] + 1):
-            whole = rest // x.shape[-back]
-            rows[piece, -back] = rest - whole * x.shape[-back]  # which takes a fifth of a remainder
+    type_ = np.dtype(np.uint32 if x.size <= UINT_MAX else np.uint64)
+    for piece in spans(count, PIECE):
+        rest = found[piece].astype(type_)
+        for back in range(1, rows.shape[-1]):
+            size = type_.type(x.shape[-back])
+            whole = rest // size
+            rows[piece, -back] = rest - whole * size  # which takes a fifth of a remainder
             rest = whole
+        rows[piece, 0] = rest
     return count

@@ -7,7 +7,6 @@ import pytest
 
 from app.contract.constants import DataType, FeatureLevel
 from app.memory.arrays import Array, numpy_type
-from app.operators.arrays import SCRATCH
 from app.operators.indexing import one_hot as operators
 from tests.contract.refusals import check_wording
 from tests.operators.arrays import desc_of, laid_out
@@ -60,12 +59,14 @@ def nonzero(x: Array, **outputs: Array) -> tuple[int, Array]:
 
 @pytest.mark.parametrize("data_type", COUNTED)
 def test_nonzero_coordinates(data_type: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All at once, and a few at a time."""
+    """All at once, and a few at a time; of as many elements as 32 bits count, and of more."""
     rng = np.random.default_rng(2)
     dtype = numpy_type(data_type)
     for number in range(12):
         if number == 6:
-            monkeypatch.setattr(operators, "SCRATCH", dict.fromkeys(SCRATCH, 64))
+            monkeypatch.setattr(operators, "PIECE", 8)
+        if number == 9:
+            monkeypatch.setattr(operators, "UINT_MAX", 0)
         rank = int(rng.integers(1, 6))
         sizes = sizes_of(rng, rank)
         leading = int(rng.integers(0, rank))

@@ -28,6 +28,10 @@ from app.formula.values import Constant, Operation, Parameter, Value, is_float, 
 TABLE = 1 << 9
 """Elements of the output's innermost dimension for which there are tables at once."""
 
+ROWS = 1 << 4
+"""Of the output, for which tables of places are made that are known in runs as well: each division takes as long as ten
+elements."""
+
 MOST, DEEPEST = 400, 60
 """Operations of a formula, and of which one is made of the other, with which it still compiles in some seconds."""
 
@@ -85,6 +89,8 @@ class _Nest(Totals):
             self.tensors[name] = TensorNames(self.address(), self.numbers(count), self.numbers(count))
         self._tables: dict[Value | Place, str] = {}
         """Where those are that there are, for elements from the first bound of the innermost dimension on."""
+        self._by_division: dict[Value | Place, str] = {}
+        """The same of those that are there only for rows that look them up."""
 
     def made(self) -> Nest:
         """All of it."""
@@ -105,37 +111,47 @@ class _Nest(Totals):
         """Loops over all dimensions; where there are tables to make, a part of the innermost one at a time."""
         axis = self.innermost
         found = tabled(self._root, axis, self.free)
-        if not axis or not (found.places or found.values):
+        if not axis or not (found.places or found.divided or found.values):
             self._around(0)
             return
         begin, end = self._bounds[axis]
 
         def part(index: str, _: Sequence[str]) -> Sequence[str]:
             stop = self.intrinsic("smin.i64", "i64", end, self.emit(f"add i64 {index}, {TABLE}"))
-            made: dict[Value | Place, str] = {}
-
-            def element(at: str, _: Sequence[str]) -> Sequence[str]:
-                number = self.emit(f"sub nuw nsw i64 {at}, {index}")
-                for place in found.places:
-                    tensor = self.tensors[place.name]
-                    inside = clamped(self, self.write(place.at), tensor.sizes[place.axis])
-                    offset = self.emit(f"mul i64 {inside}, {tensor.strides[place.axis]}")
-                    made[place] = self._entry("i64", number, offset)
-                for value in found.values:
-                    made[value] = self._entry(llvm_type(value.type), number, self.write(value))
-                return ()
-
-            self.loop(index, stop, lambda at: {axis: at}, element)
+            made = self._made([*found.places, *found.values], index, stop)
+            if found.divided:
+                rows = "1"
+                for first, last in self._bounds[:axis]:
+                    rows = self.emit(f"mul i64 {rows}, {self.emit(f'sub i64 {last}, {first}')}")
+                self.looks_up = self.emit(f"icmp uge i64 {rows}, {ROWS}")
+                until = self.emit(f"select i1 {self.looks_up}, i64 {stop}, i64 {index}")
+                self._by_division = self._made(list(found.divided), index, until)
             self._tables, self._bounds[axis] = made, (index, stop)
             return self._around(0)
 
         self.loop(begin, end, lambda index: {}, part, step=str(TABLE))
 
-    def _entry(self, type_: str, number: str, value: str) -> str:
-        """A table, into which what is written here puts the `value` at that number."""
-        memory = self.scratch(type_, TABLE)
-        self.store(type_, value, self.emit(f"getelementptr {type_}, ptr {memory}, i64 {number}"))
-        return memory
+    def _made(self, wanted: Sequence[Value | Place], begin: str, end: str) -> dict[Value | Place, str]:
+        """Tables of what is `wanted`, for elements from `begin` to below `end`."""
+        made: dict[Value | Place, str] = {}
+
+        def element(at: str, _: Sequence[str]) -> Sequence[str]:
+            number = self.emit(f"sub nuw nsw i64 {at}, {begin}")
+            for each in wanted:
+                type_ = "i64" if isinstance(each, Place) else llvm_type(each.type)
+                value = self._offset(each) if isinstance(each, Place) else self.write(each)
+                made[each] = self.scratch(type_, TABLE)
+                self.store(type_, value, self.emit(f"getelementptr {type_}, ptr {made[each]}, i64 {number}"))
+            return ()
+
+        if wanted:
+            self.loop(begin, end, lambda at: {self.innermost: at}, element)
+        return made
+
+    def _offset(self, place: Place) -> str:
+        tensor = self.tensors[place.name]
+        inside = clamped(self, self.write(place.at), tensor.sizes[place.axis])
+        return self.emit(f"mul i64 {inside}, {tensor.strides[place.axis]}")
 
     def _looked_up(self, table: str, type_: str) -> str:
         """What a table has for the present element."""
@@ -150,7 +166,10 @@ class _Nest(Totals):
         )
 
     def offset(self, node: Element, axis: int) -> str:
-        table = self._tables.get(Place(node.name, axis, node.at[axis]))
+        place, scope = Place(node.name, axis, node.at[axis]), self.scope
+        table = self._tables.get(place)
+        if isinstance(scope, RowScope) and scope.looks_up:
+            table = self._by_division.get(place, table)
         return self._looked_up(table, "i64") if table else super().offset(node, axis)
 
     def _around(self, axis: int) -> Sequence[str]:

@@ -11,6 +11,7 @@ from functools import reduce
 from operator import or_
 
 from app.contract.constants import DataType
+from app.devices.cpu.llvm.divisions import DIVISIONS
 from app.devices.cpu.llvm.math import angles, remainders
 from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF, STORED_AS_HALF
 from app.devices.cpu.llvm.math.gates import gated
@@ -34,7 +35,11 @@ from app.formula.values import (
     stored_whole,
 )
 
+WRITERS = FUNCTIONS | {"divided": DIVISIONS["quotient"], "left_over": DIVISIONS["fmod"]}
+"""Of operations, and of those of `math/`."""
+
 _CHOSEN = re.compile(r"@chosen\.(\w+)\(")
+_SLOW = (" = fdiv ", " = sdiv ", " = udiv ", " = srem ", " = urem ", "@llvm.sqrt.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class Element:
     @property
     def slow(self) -> int:
         """How many of these a processor does not begin each cycle: divisions, and roots of float64."""
-        return sum(" = fdiv " in line or "@llvm.sqrt." in line for line in self.body)
+        return sum(any(each in line for each in _SLOW) for line in self.body)
 
     @property
     def of_float64(self) -> int:
@@ -188,7 +193,7 @@ class Lowering(Writing):
                 if gate is not None:
                     return self.write(gate)
                 arguments = [self.write(argument) for argument in node.arguments]
-                return self.emit(FUNCTIONS[node.name](self, node, arguments))
+                return self.emit(WRITERS[node.name](self, node, arguments))
         raise TypeError(f"{node} is no value of one element")
 
     def _input(self, name: str, stored: str) -> str:

@@ -18,6 +18,10 @@ Writer: TypeAlias = Callable[[Writing, Operation, Sequence[str]], str]
 """Gives LLVM's expression of an operation from the names of its arguments."""
 
 
+DIGITS = 53
+"""Of a float64, in bits."""
+
+
 def _binary(of_floats: str, of_integers: str) -> Writer:
     """Integers wrap around."""
 
@@ -191,14 +195,11 @@ def _through_float16(writing: Writing, node: Operation, arguments: Sequence[str]
 
 
 def _saturate(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
-    """By way of 32 bits for those that fit: processors convert to these many at a time."""
+    """Within the range first, and numbers of fewer bits by way of 32: so processors convert many at a time."""
     (x,) = arguments
-    bits = bits_of(node.type)
-    if bits >= 32:
-        sign = "s" if node.type.startswith("int") else "u"
-        return writing.call(f"fpto{sign}i.sat.i{bits}.f64", "double", x, result=f"i{bits}")
-    least, most = (literal(FLOAT64, each) for each in integer_range(node.type))
-    if integer_range(node.type)[0]:
+    bits, (lowest, highest) = bits_of(node.type), integer_range(node.type)
+    least, most = (literal(FLOAT64, each) for each in (lowest, highest & -1 << max(highest.bit_length() - DIGITS, 0)))
+    if lowest:
         number = writing.emit(f"fcmp uno double {x}, {x}")
         x = writing.emit(_select(number, FLOAT64, literal(FLOAT64, 0), x))
     beyond = writing.emit(f"fcmp ogt double {x}, {most}")
@@ -206,8 +207,10 @@ def _saturate(writing: Writing, node: Operation, arguments: Sequence[str]) -> st
     # Where NaN is not, so that it becomes the least, if that is 0.
     above = writing.emit(f"fcmp ogt double {x}, {least}")
     x = writing.emit(_select(above, FLOAT64, x, least))
-    whole = writing.emit(f"fptosi double {x} to i32")
-    return f"trunc i32 {whole} to i{bits}"
+    if bits < 32:
+        return f"trunc i32 {writing.emit(f'fptosi double {x} to i32')} to i{bits}"
+    whole = f"fpto{'s' if lowest else 'u'}i double {x} to i{bits}"
+    return _select(beyond, node.type, str(highest), writing.emit(whole)) if bits > DIGITS else whole
 
 
 def _truncated(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:

@@ -19,6 +19,9 @@ SHORT = 16
 DIVIDED = 64
 """Iterations that are done at once where runs are short, since something is divided."""
 
+LOOKED_UP = 1 << 9
+"""The same where there are tables of what is divided."""
+
 GROUP = ", !llvm.access.group !2"
 _PARALLEL, _SCALAR, _SPACED, _HALVES = (f", !llvm.loop !{number}" for number in (0, 3, 6, 9))
 METADATA = [
@@ -56,6 +59,8 @@ class RowScope(Scope):
     """How many places apart all elements are that may be packed, or 0 if that is not known."""
     is_packed: bool = False
     """What is stored is."""
+    looks_up: bool = False
+    """Elements are where tables say."""
 
 
 @dataclass(slots=True)
@@ -81,6 +86,8 @@ class Rows(Writer):
         self.tensors: dict[str, TensorNames] = {}
         self.lanes: dict[Total, Sequence[str]] = {}
         """The memory that totals are in which are there for several elements."""
+        self.looks_up = ""
+        """Whether there are tables of where elements are, if there may be."""
         self._look, self._watch, self._between_looks = self.address(), self.address(), self.number()
         self._counter = self.emit("alloca i64")
         self.store("i64", "0", self._counter)
@@ -190,8 +197,9 @@ class Rows(Writer):
     ) -> Sequence[str]:
         """A loop over a row, which is not empty, run by run. `body` writes what it does, of which `node` is most.
 
-        It is written up to five times: for runs in which all is `packed` that may be, for those in which elements are
-        at every other place, for others, and for what is too short to be a run, with inverses of divisors if it can be.
+        It is written up to six times: for runs in which all is `packed` that may be, for those in which elements are at
+        every other place, for others, and for what is too short to be a run, by tables or inverses of divisors if it
+        can be.
         """
         outer = self.scope
         head, done = self.name("r"), self.name("r")
@@ -201,8 +209,16 @@ class Rows(Writer):
         run = None if self._has_totals(node, key) else RunAlong(self, scope, key, self.tensors)
         size = self.name("n")
 
-        def way(using: RunAlong | None, spacing: int, *, stores: bool = False, note: str = _PARALLEL) -> _Way:
+        def way(
+            using: RunAlong | None,
+            spacing: int,
+            *,
+            stores: bool = False,
+            looks_up: bool = False,
+            note: str = _PARALLEL,
+        ) -> _Way:
             inner = RowScope(scope, "", {}, run=using, is_short=note == _SCALAR, spacing=spacing, is_packed=stores)
+            inner.looks_up = looks_up
             return self._way(inner, key, size, body, starts, before, note)
 
         ways = [way(run, 1, stores=True)]
@@ -216,18 +232,24 @@ class Rows(Writer):
             left = self.emit(f"sub i64 {end}, {position}")
             most = self.intrinsic("umin.i64", "i64", left, self._between_looks)
             if run and run.is_bounded:
-                ways.append(way(None, 0, note=_SCALAR))
                 length = run.length(most)
                 is_run = self.emit(f"icmp uge i64 {length}, {SHORT}")
                 holds = [each.holds for each in run.divisions.values()]
-                short = self.intrinsic("umin.i64", "i64", left, str(DIVIDED if holds else SHORT))
+                most_short = str(DIVIDED if holds else SHORT)
+                rest = [(way(run, 0, note=_SCALAR), holds)] if holds else []
+                if self.looks_up and packed:
+                    looked_up = self.emit(f"and i1 {self.looks_up}, {packed}")
+                    most_short = self.emit(f"select i1 {looked_up}, i64 {LOOKED_UP}, i64 {most_short}")
+                    rest.insert(0, (way(None, 0, stores=True, looks_up=True), [looked_up]))
+                rest.append((way(None, 0, note=_SCALAR), []))
+                short = self.intrinsic("umin.i64", "i64", left, most_short)
                 self.emit_as(size, f"select i1 {is_run}, i64 {length}, i64 {short}")
                 runs, rests = self.name("b"), self.name("b")
                 scope.lines += [f"br i1 {is_run}, label {runs}, label {rests}", f"{rests[1:]}:"]
-                if holds:
-                    ways.append(way(run, 0, note=_SCALAR))
-                    self._choose(ways[-1], holds)
-                scope.lines.append(f"br label {(ways[-2] if holds else ways[-1]).entry}")
+                for each, needed in rest:
+                    self._choose(each, needed)
+                    ways.append(each)
+                scope.lines.append(f"br label {ways[-1].entry}")
                 self.begin(runs[1:])
             else:
                 self.emit_as(size, f"add i64 {most}, 0")

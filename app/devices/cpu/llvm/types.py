@@ -42,9 +42,9 @@ def literal(type_: str, value: int | float) -> str:
     return f"0x{int(rounded.view(np.uint64)):016X}"
 
 
-def intrinsic(name: str, type_: str, arguments: Sequence[str], result: str | None = None) -> tuple[str, str]:
-    """The declaration and a call of a function of LLVM's own, with arguments of one type."""
-    head = f"{result or type_} @llvm.{name}"
+def intrinsic(name: str, type_: str, arguments: Sequence[str]) -> tuple[str, str]:
+    """The declaration and a call of a function of LLVM's own, with arguments and a result of one type."""
+    head = f"{type_} @llvm.{name}"
     given = ", ".join(f"{type_} {argument}" for argument in arguments)
     return f"declare {head}({', '.join([type_] * len(arguments))})", f"call {head}({given})"
 

@@ -7,6 +7,9 @@ from app.formula.expansions import Ask
 from app.formula.precision import inverse_of
 from app.formula.values import FLOAT32, FLOAT64, Constant, Number, Parameter, Value
 
+_BEYOND_FLOAT = (1 << 52 - 23) - 1
+"""The digits of a double beyond those of a float."""
+
 
 class Writing(ABC):
     """All that operations need to write themselves. `smooth` and `half` are what `precision.py` says of the formula."""
@@ -29,9 +32,9 @@ class Writing(ABC):
         self._lines.append(f"{name} = {expression}")
         return name
 
-    def call(self, name: str, type_: str, *arguments: str, result: str | None = None) -> str:
-        """A call of an intrinsic function of LLVM whose arguments, and result unless `result` says, are of one type."""
-        declaration, expression = intrinsic(name, type_, arguments, result)
+    def call(self, name: str, type_: str, *arguments: str) -> str:
+        """A call of an intrinsic function of LLVM whose arguments and result are of one type."""
+        declaration, expression = intrinsic(name, type_, arguments)
         self.declare(declaration)
         return expression
 
@@ -69,19 +72,12 @@ class Writing(ABC):
         return self.emit(conversion(value, given, wanted))
 
     def _rounded_to_odd(self, value: str) -> str:
-        """A double as the float next to it, or of two the one with an odd last bit: it rounds to a half alike."""
-        near = self.emit(f"fptrunc double {value} to float")
-        back = self.emit(f"fpext float {near} to double")
-        sizes = [self.emit(self.call("fabs.f64", "double", each)) for each in (back, value)]
-        bits = self.emit(f"bitcast float {near} to i32")
-        odd = self.emit(f"trunc i32 {bits} to i1")
-        exact = self.emit(f"fcmp ueq double {back}, {value}")
-        keep = self.emit(f"or i1 {odd}, {exact}")
-        beyond = self.emit(f"fcmp ogt double {sizes[0]}, {sizes[1]}")
-        step = self.emit(f"select i1 {beyond}, i32 -1, i32 1")
-        moved = self.emit(f"add i32 {bits}, {step}")
-        chosen = self.emit(f"select i1 {keep}, i32 {bits}, i32 {moved}")
-        return self.emit(f"bitcast i32 {chosen} to float")
+        """A double as a float that rounds to a half alike: what a float has no digits for is cut off, and the last
+        digit that is left is 1 if anything was there."""
+        bits = self.emit(f"bitcast double {value} to i64")
+        above = self.emit(f"add i64 {self.emit(f'and i64 {bits}, {_BEYOND_FLOAT}')}, {_BEYOND_FLOAT}")
+        kept = self.emit(f"and i64 {self.emit(f'or i64 {bits}, {above}')}, {~_BEYOND_FLOAT}")
+        return self.emit(f"fptrunc double {self.emit(f'bitcast i64 {kept} to double')} to float")
 
 
 def _is_ordinary(number: Number) -> bool:

@@ -151,6 +151,16 @@ def truncated(x: Value, type_: str) -> Value:
     return Operation(type_, "truncated", (x,))
 
 
+def divided(a: Value, b: Value) -> Value:
+    """The quotient of integers as the processor divides them, one by one."""
+    return Operation(a.type, "divided", (a, b))
+
+
+def left_over(a: Value, b: Value) -> Value:
+    """The remainder of that."""
+    return Operation(a.type, "left_over", (a, b))
+
+
 def bits_beyond(x: Value, start: float) -> Value:
     """The bits of a float32 less those of `start`, as an int32: from there on to the next power of two how many last
     digits it is more."""

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from app.contract.constants import DataType
-from app.devices.cpu.llvm.math.primitives import fused, truncated
+from app.devices.cpu.llvm.math.primitives import divided, fused, left_over, truncated
 from app.formula.expansions import Expansion, plain
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
+    INT64,
     Input,
     Operation,
     Value,
@@ -27,6 +28,8 @@ from app.formula.values import (
 MORE_THAN_ANY = 2.0**200
 """What serves as an infinite divisor: more than any finite float32."""
 
+UINT64 = "uint64"
+
 QUOTIENTS = 6
 """As many as make up the digits that a quotient of two float32 may have."""
 
@@ -37,13 +40,15 @@ NEAR, INFINITE = 2.0**23, float("inf")
 """Quotients of float32 below the first are rounded to a whole number only from right below it."""
 
 
+def _is_long(value: Value) -> bool:
+    """Whether no float has all digits of such integers."""
+    return value.type in (INT64, UINT64)
+
+
 def _of_integers(type_: str) -> str:
-    """The float in which a quotient of such integers is farther from whole numbers than it is rounded, unless it is
-    one of them."""
-    bits = int(type_.lstrip("uint"))
-    if bits > 32:
-        raise LookupError("integers of 64 bits are divided by NumPy")
-    return FLOAT64 if bits == 32 else FLOAT32
+    """The float in which a quotient of such integers of up to 32 bits is farther from whole numbers than it is rounded,
+    unless it is one of them."""
+    return FLOAT64 if type_.endswith("int32") else FLOAT32
 
 
 def _as_floats(a: Value, b: Value) -> tuple[Value, Value]:
@@ -54,6 +59,8 @@ def _as_floats(a: Value, b: Value) -> tuple[Value, Value]:
 
 def _quotient(a: Value, b: Value) -> Value:
     """The least integer over -1, for which 32 bits have no place, is its own negative."""
+    if _is_long(a):
+        return divided(a, b)
     dividend, divisor = _as_floats(a, b)
     if a.type == "int32":
         divisor = where(equal(b, -1), 1, divisor)
@@ -64,7 +71,9 @@ def _quotient(a: Value, b: Value) -> Value:
 
 
 def _fmod(a: Value, b: Value) -> Value:
-    """C's, exactly, of floats that float64 has room for, and of integers that some float has."""
+    """C's, exactly, of floats that float64 has room for, and of integers."""
+    if _is_long(a):
+        return left_over(a, b)
     if not is_float(a.type):
         rest, divisor = _as_floats(a, b)
         return truncated(fused(-trunc(rest / divisor), divisor, rest), a.type)
