@@ -197,7 +197,10 @@ Scalar: TypeAlias = Annotated[
 
 
 def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int | float:
-    """`scalar` as a number of `data_type`. Raises ValueError with what is wrong, to follow the field's name."""
+    """`scalar` as a number of `data_type`. Raises ValueError with what is wrong, to follow the field's name.
+
+    One of FLOAT16 is as it was given: it is rounded as it becomes an element, and not to float32 before.
+    """
     value = scalar.value(data_type) if isinstance(scalar, ScalarUnion) else scalar
     if data_type is DataType.FLOAT64:
         if not (-DOUBLE_MAX <= value <= DOUBLE_MAX or value in INFINITIES.values()):
@@ -205,9 +208,10 @@ def scalar_value(scalar: int | float | ScalarUnion, data_type: DataType) -> int 
         return float(value)
     if data_type.value.startswith("FLOAT"):
         try:
-            return _float_or_infinity(value)
+            real = _float_or_infinity(value)
         except PydanticCustomError as error:
             raise ValueError(error.message()) from None
+        return float(value) if data_type is DataType.FLOAT16 else real
     signed = data_type.value.startswith("I")
     least, most = (
         (-(1 << (data_type.bits - 1)), (1 << (data_type.bits - 1)) - 1) if signed else (0, (1 << data_type.bits) - 1)

@@ -60,6 +60,12 @@ def in_words(value: object) -> object:
     return f"'{shown}'" if isinstance(shown, str) and (not shown or shown != shown.strip()) else shown
 
 
+def in_json(value: object) -> str:
+    """`value` as JSON has it. Words that stand for it, such as "an empty object", are not quoted as strings are."""
+    shown = abbreviate(value)
+    return shown if isinstance(shown, str) and not isinstance(value, str) else json.dumps(shown, ensure_ascii=False)
+
+
 _INVALID = {"INVALID", "DML_OPERATOR_INVALID", "DML_GRAPH_NODE_TYPE_INVALID"}
 """Constants of DirectML that stand for no operator, and for no kind of node."""
 
@@ -102,7 +108,7 @@ _EXPECTED = {
 def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
     path = _path(value, error["loc"])
     given, context, kind = abbreviate(error["input"]), error.get("ctx", {}), error["type"]
-    shown = json.dumps(given, ensure_ascii=False)
+    shown = in_json(error["input"])
     name = path[-1] if path else "The document"
     if isinstance(name, int):
         name = f"{path[-2]}[{name}]"
@@ -126,12 +132,13 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
             known = [tag for tag in tags if tag.startswith("DML_")]  # each stands there without its prefix as well
             tag_name = context["discriminator"].strip("'")
-            tag = abbreviate(error["input"][tag_name])
+            tagged = error["input"][tag_name]
+            tag = abbreviate(tagged)
             meant = did_you_mean(
                 tag,
                 tags if str(tag).startswith("DML_") else [each for each in tags if not each.startswith("DML_")] or tags,
             )
-            told = in_words(tag) if isinstance(tag, str) else json.dumps(tag)
+            told = in_words(tagged) if isinstance(tagged, str) else in_json(tagged)
             return Violation((*path, tag_name), f"{tag_name} {told} is not known here.{meant}", tag, known, Kind.NAME)
         case "literal_error":
             expected = context["expected"].replace("'", "")

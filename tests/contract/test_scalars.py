@@ -141,11 +141,13 @@ def test_scalars_of_float_types(sign: int) -> None:
     assert type(scalar_value(sign, DataType.FLOAT64)) is type(scalar_value(sign, DataType.FLOAT32)) is float
     for data_type in (DataType.FLOAT64, DataType.FLOAT32, DataType.FLOAT16):
         assert scalar_value(sign * math.inf, data_type) == sign * math.inf
+    assert scalar_value(sign * 0.1, DataType.FLOAT16) == sign * 0.1, "rounded once, as it becomes an element"
     for value in (10**400, math.nan):
         with pytest.raises(ValueError, match="within the range of FLOAT64"):
             scalar_value(sign * value, DataType.FLOAT64)
-    with pytest.raises(ValueError, match=r"within the range of FLOAT \(float32\), or an infinity"):
-        scalar_value(sign * 10**400, DataType.FLOAT32)
+    for data_type in (DataType.FLOAT32, DataType.FLOAT16):
+        with pytest.raises(ValueError, match=r"within the range of FLOAT \(float32\), or an infinity"):
+            scalar_value(sign * 10**400, data_type)
     for nan in (math.nan, ScalarUnion(UInt16=0x7E00)):
         with pytest.raises(ValueError, match="must be a number, which NaN is not"):
             scalar_value(nan, DataType.FLOAT16)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.codecs.codec import Span
-from app.contract.validation import abbreviate, in_words
+from app.contract.validation import abbreviate, in_json, in_words
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,22 @@ def test_what_is_long_is_abbreviated(value: object, shown: Any) -> None:
 )
 def test_within_another_value_it_is_shorter(value: object, shown: str) -> None:
     assert abbreviate(value, inner=True) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("nan", '"nan"'),
+        (math.nan, "nan"),
+        ({"a": 1}, "an object with a"),
+        ([1, "b"], '[1, "b"]'),
+        ([1] * 9, "a list of 9"),
+        (1 << 64, "an integer of 65 bits"),
+        (True, "true"),
+    ],
+)
+def test_only_strings_are_quoted(value: object, shown: str) -> None:
+    assert in_json(value) == shown
 
 
 @pytest.mark.parametrize(

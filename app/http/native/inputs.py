@@ -1,6 +1,5 @@
 """Inputs that tell what they are: with a descriptor beside their data, as outputs have it, or as nested numbers."""
 
-import json
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
@@ -10,7 +9,7 @@ from app.codecs.numbers import Numbers
 from app.contract.kinds import Kind
 from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of, tensor_name
-from app.contract.validation import abbreviate, in_words, validate
+from app.contract.validation import abbreviate, in_json, in_words, validate
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Path, Violation, refused
 from app.engine.dispatch import DispatchRequest
 from app.engine.inputs import apart
@@ -146,7 +145,7 @@ def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: Memory
         takes = ["base64", "numbers in lists"] if codec.numbers else ["binary"]
         raise refused(
             path,
-            f"Data of {tensor_name(path)} are {json.dumps(abbreviate(value))}; give {' or '.join(takes)}.",
+            f"Data of {tensor_name(path)} are {in_json(value)}; give {' or '.join(takes)}.",
             value,
             takes,
         )

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 
-from app.contract.scalars import INFINITIES, ScalarUnion, Size2D
+from app.contract.scalars import FLOAT_MAX, INFINITIES, ScalarUnion, Size2D
 from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, Path, Violation, refused
+from app.models.dxdispatch.values import truncated
 from app.operators.catalog import find_operator
 from app.operators.fusion import Fused
 from app.operators.operator import Operator, Role, ScaleBias
@@ -22,6 +23,7 @@ OPTIONAL = ("ScaleBias", "FusedActivation")
 """Attributes that a descriptor may do without."""
 
 _BUFFER = ("BUFFER", "DML_TENSOR_TYPE_BUFFER")
+_HALF = ("FLOAT16", "DML_TENSOR_DATA_TYPE_FLOAT16")
 
 
 class Described(NamedTuple):
@@ -52,13 +54,28 @@ def described(value: Mapping[str, Any], type_: str, path: Path) -> Described:
     if not isinstance(desc, dict):
         raise refused(path, f"{field} must be an object.", abbreviate(desc), "an object")
     reading = _Reading()
-    document = reading.fields(kind, desc, ()) | {"Type": kind.name()}
+    document = _with_halves(kind, reading.fields(kind, desc, ())) | {"Type": kind.name()}
     if reading.violations:
         raise _located(ContractError(reading.violations, hresult=None), path, reading.moved)
     try:
         return Described(validate(kind, document), path, reading.moved)
     except ContractError as error:
         raise _located(error, path, reading.moved) from None
+
+
+def _with_halves(kind: type[Operator], document: dict[str, Any]) -> dict[str, Any]:
+    """`document` with bare numbers of FLOAT16 as the parser makes them: truncated, as in resources."""
+    types = [value for name, value in document.items() if name.endswith("DataType")]
+    if not any(each in _HALF for each in types):
+        return document
+    return {
+        name: float(truncated(value)) if ScalarUnion in _models(kind, name) and _is_in_range(value) else value
+        for name, value in document.items()
+    }
+
+
+def _is_in_range(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= FLOAT_MAX
 
 
 def _located(error: ContractError, path: Path, moved: Mapping[Path, Path]) -> ContractError:

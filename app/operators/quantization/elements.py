@@ -18,7 +18,7 @@ from app.contract.violations import Violation
 from app.memory.arrays import numpy_type
 from app.operators.accuracy import NEAREST, ONCE
 from app.operators.arrays import stored
-from app.operators.element_wise.quantization import TIES
+from app.operators.element_wise.quantization import SCALE_0, TIES
 from app.operators.grids import packed_in
 from app.operators.operator import Count, InputTensorDesc, InputTensorDescs, Operator, OutputTensorDesc
 from app.operators.quantization import elements_on_gpu, integers
@@ -199,6 +199,7 @@ class Quantize(_InBlocks):
     }
     notes = (
         TIES,
+        SCALE_0,
         _BLOCKS,
         "The scale has the type of InputTensor, the zero point that of OutputTensor, which left out has the type of "
         "the zero point, or is UINT8. DirectML's documentation does not say.",

@@ -337,6 +337,15 @@ def test_forms_of_descriptors(client: httpx.Client) -> None:
     assert lines(client, changed(add(), "/dispatchables/add", dispatchable)) == ["Resource 'Out': 6, 10, 0"]
 
 
+@pytest.mark.parametrize("data_type", ["FLOAT16", "DML_TENSOR_DATA_TYPE_FLOAT16"])
+def test_bare_numbers_of_float16_are_truncated_as_in_resources(client: httpx.Client, data_type: str) -> None:
+    for least, text in ((0.3, "0.299805"), (-0.3, "0"), ({"UInt16": 0x34CD}, "0.300049"), (65535.9, "65504")):
+        model = unary("ELEMENT_WISE_CLIP1", "FLOAT16", 0, MinMaxDataType=data_type, Min=least, Max=1)
+        assert lines(client, model) == [f"Resource 'Out': {text}"]
+    model = unary("ELEMENT_WISE_CLIP1", "FLOAT32", 0, MinMaxDataType="FLOAT32", Min=0.3, Max=1)
+    assert lines(client, model) == ["Resource 'Out': 0.3"]
+
+
 def test_members_that_structures_have_not_are_not_looked_at(client: httpx.Client) -> None:
     line = {"Scale": 2, "Bias": 1, "comment": None}
     assert lines(client, unary("ELEMENT_WISE_IDENTITY", "FLOAT32", 1, 2, ScaleBias=line)) == ["Resource 'Out': 3, 5"]

@@ -94,6 +94,9 @@ def test_fill_value_constant(data_type: DataType) -> None:
     [
         ("FLOAT64", {"Float64": 0.1}, 0.1),
         ("FLOAT16", {"UInt16": 0xBC00}, -1),
+        ("FLOAT16", 1 + 2**-11 + 2**-40, 1 + 2**-10),  # float32 has it as a half between two numbers
+        ("FLOAT16", 65520 - 2**-20, 65504),
+        ("FLOAT16", 65520, np.inf),
         ("FLOAT32", -0.0, -0.0),
         ("FLOAT32", -np.inf, -np.inf),
         ("FLOAT64", {"Float64": np.inf}, np.inf),

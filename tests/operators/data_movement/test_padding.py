@@ -101,6 +101,7 @@ def test_the_value_is_converted(data_type: str, value: float, expected: float) -
     [
         ("FLOAT16", {"UInt16": 0x3C00}, 1),
         ("FLOAT16", 1.5, 1.5),
+        ("FLOAT16", -1 - 2**-11 - 2**-40, -1 - 2**-10),  # float32 has it as a half between two numbers
         ("FLOAT16", {"UInt16": 0xFC00}, -np.inf),
         ("FLOAT32", -np.inf, -np.inf),
         ("FLOAT64", 0.1, 0.1),

@@ -376,6 +376,17 @@ def test_blocks(blocks: Any, of: str, dtype: str) -> None:
         np.testing.assert_array_equal(np.frombuffer(data, dtype).reshape(sizes), exact)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_scales_of_0_in_blocks(dtype: str) -> None:
+    """As without blocks: the formula is followed, and NaN becomes 0, not the zero point."""
+    x, zero = np.array([1, -1, 0, np.nan], dtype), np.array([5], np.int8)
+    inputs: dict[str, Any] = {"InputTensor": x, "QuantizationTensors": [np.zeros(1, dtype), zero]}
+    made = run({"Type": "QUANTIZE", "QuantizationType": "SCALE_ZERO_POINT"}, inputs)
+    assert made["OutputTensor"].tolist() == [127, -128, 0, 0]
+    linear = {"InputTensor": x, "ScaleTensor": np.zeros(4, dtype), "ZeroPointTensor": zero.repeat(4)}
+    assert run({"Type": "ELEMENT_WISE_QUANTIZE_LINEAR"}, linear)["OutputTensor"].tolist() == [127, -128, 0, 0]
+
+
 def test_blocks_that_fit_none_of_the_others_are_not_repeated_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy lets no other thread run while it repeats; `test_blocks` says what comes of it."""
     monkeypatch.setattr(np, "repeat", lambda *_, **__: pytest.fail("it was repeated"))
