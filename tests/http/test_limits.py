@@ -97,6 +97,7 @@ class TestBody:
         with connection(limited) as client:
             problem = assert_over("max_body_bytes", 4096, client.ask(header(JSON, length(announced), path=path)))
             assert str(announced) in problem["detail"]
+            assert problem["errors"] == []  # it is no field's
 
     def test_does_not_invite_what_it_will_refuse(self, limited: RunningServer) -> None:
         with connection(limited) as client:
