@@ -127,7 +127,7 @@ def test_an_attribute_that_is_called_as_a_member_of_tensors(client: httpx.Client
             "SLICE/dispatch?Offsets=0,0&Sizes=1,1&Strides=1,1&InputTensor.Sizes=",
             "/InputTensor/Sizes",
             0,
-            "Sizes is ",
+            "Sizes has 0 entries;",
         ),
     ],
 )
