@@ -127,10 +127,8 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             known = [tag for tag in tags if tag.startswith("DML_")]  # each stands there without its prefix as well
             tag_name = context["discriminator"].strip("'")
             tag = abbreviate(error["input"][tag_name])
-            meant = did_you_mean(
-                tag,
-                tags if str(tag).startswith("DML_") else [each for each in tags if not each.startswith("DML_")] or tags,
-            )
+            is_full = str(tag).startswith("DML_")
+            meant = did_you_mean(tag, [each for each in tags if each.startswith("DML_") == is_full])
             told = in_words(tag) if isinstance(tag, str) else json.dumps(tag)
             return Violation((*path, tag_name), f"{tag_name} {told} is not known here.{meant}", tag, known, Kind.NAME)
         case "literal_error":
