@@ -134,10 +134,8 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             tag_name = context["discriminator"].strip("'")
             tagged = error["input"][tag_name]
             tag = abbreviate(tagged)
-            meant = did_you_mean(
-                tag,
-                tags if str(tag).startswith("DML_") else [each for each in tags if not each.startswith("DML_")] or tags,
-            )
+            is_full = str(tag).startswith("DML_")
+            meant = did_you_mean(tag, [each for each in tags if each.startswith("DML_") == is_full])
             told = in_words(tagged) if isinstance(tagged, str) else in_json(tagged)
             return Violation((*path, tag_name), f"{tag_name} {told} is not known here.{meant}", tag, known, Kind.NAME)
         case "literal_error":

@@ -124,7 +124,15 @@ def test_numbers_are_read_where_they_lie_in_each_body(service: Service) -> None:
         body[:] = bytes(body).replace(b"1,", b"2,")
 
 
-@pytest.mark.parametrize("members", [{"inputs": {"InputTensor": [1] * 20_000}}, {"other": [[]] * 5000}])
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"inputs": {"InputTensor": [1] * 20_000}},
+        {"inputs": {"InputTensor": {"data": [1] * 20_000}}},
+        {"operator": {"Type": "JOIN", "Axis": 0}, "inputs": {"InputTensors": [{"data": "AACAPw=="}, [1] * 20_000]}},
+        {"other": [[]] * 5000},
+    ],
+)
 def test_what_takes_long_to_read_is_for_a_worker(service: Service, members: dict[str, Any]) -> None:
     """Many numbers, and much structure."""
     document = {"operator": {"Type": CELU}, "inputs": {"InputTensor": [1]}} | members

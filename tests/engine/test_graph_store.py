@@ -248,6 +248,16 @@ class TestIdle:
         assert is_new, "the one before was idle"
         assert ids(service) == [id_of(kept)] == list(service.graphs._graphs)
 
+    def test_it_may_be_for_less_than_a_second(self, clock: Clock) -> None:
+        service = service_with(graph_seconds=0.5)
+        kept, _ = keep(service, relus())
+        clock.now += 0.49
+        assert service.graphs.called(id_of(kept)) is kept.entry
+        clock.now += 0.5
+        service.graphs.tend()
+        assert service.graphs.count == 0
+        service.close()
+
     def test_it_stays_if_nothing_is_said_of_that(self, clock: Clock) -> None:
         service = service_with(graph_seconds=0)
         kept, _ = keep(service, relus())

@@ -384,6 +384,24 @@ def test_a_kernel_is_handed_all_its_memory(service: Service) -> None:
         assert handed.pop() == ([one], targets)
 
 
+def test_data_are_bound_by_name_and_of_the_right_length(service: Service) -> None:
+    x = {"DataType": "FLOAT32", "Sizes": [3]}
+    document = {"operator": {"Type": "ELEMENT_WISE_SUBTRACT", "ATensor": x, "BTensor": x}, "inputs": {}}
+    prepared = at_once(service.prepare(validate(DispatchRequest, document)))
+    a, b = (memoryview(bytes(12)) for _ in range(2))
+    bound = prepared.bind({"BTensor": b, "ATensor": a})
+    assert [id(each) for each in bound] == [id(a), id(b)]
+    for wrong, pointer in (
+        ({"ATensor": a}, "/inputs/BTensor"),
+        ({"ATensor": a, "BTensor": b[:11]}, "/inputs/BTensor"),
+        ({"ATensor": a, "BTensor": memoryview(bytes(17))}, "/inputs/BTensor"),
+        ({"ATensor": a, "BTensor": b, "CTensor": b}, "/inputs/CTensor"),
+    ):
+        with pytest.raises(ContractError) as refused:
+            prepared.bind(wrong)
+        assert [each.pointer for each in refused.value.violations] == [pointer]
+
+
 @pytest.mark.parametrize("in_place", [None, "InputTensor"])
 def test_an_answer_says_whether_it_is_in_place(service: Service, in_place: str | None) -> None:
     prepared = at_once(service.prepare(validate(DispatchRequest, with_data(SMALL) | {"in_place": in_place})))

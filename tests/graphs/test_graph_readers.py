@@ -2,21 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
+from unittest.mock import Mock
 
 import msgpack
 import numpy as np
 import pytest
 from starlette.exceptions import HTTPException
 
+from app.contract.violations import ContractError, Violation, refused
 from app.engine.graph_store import KeptGraph
 from app.engine.service import Service
 from app.http.core.documents import CODECS, TooHeavy, read_document
 from app.http.core.exchange import Request
 from app.http.core.routes import routed
-from app.http.native import graphs
+from app.http.native import graphs, requests
 from app.http.native.graphs import GraphReader, keep
 from app.http.native.requests import DispatchReader, Reader
 from app.memory.accounts import MemoryShare
@@ -25,7 +27,7 @@ from app.steps import at_once
 from tests.graphs.documents import graph, into, out, relu
 from tests.graphs.requests import X, biased
 
-CODEC = CODECS["application/msgpack"]
+CODEC, JSON = CODECS["application/msgpack"], CODECS["application/json"]
 
 
 @pytest.fixture
@@ -106,3 +108,25 @@ def test_dispatches_with_a_graph(service: Service, memory: MemoryShare) -> None:
         at_once(reader.judge(CODEC, bytes(msgpack.packb({"graph": plain, "inputs": {}})), memory, None))
     assert finds(reader, memory, {"graph": plain}) == [False, False, True, True]
     assert finds(reader, memory, {"graph": biased()}) == [False] * 4
+
+
+def test_a_graph_to_dispatch_is_judged_once_its_parts_are_counted(
+    service: Service, memory: MemoryShare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each costs memory and time. Many numbers are for a worker as a whole."""
+
+    def refusal(cancelled: Callable[[], bool] | None, inputs: dict[str, Any], **members: Any) -> Violation:
+        document = {"graph": None, "operator": None, "inputs": inputs} | members
+        with pytest.raises(ContractError) as raised:
+            at_once(DispatchReader(service).judge(JSON, json.dumps(document).encode(), memory, cancelled))
+        (violation,) = raised.value.violations
+        return violation
+
+    one = graph([relu("relu")], [into("x", "relu")], [out("relu", "y")])
+    assert refusal(lambda: False, {}, graph=one, devise=None).pointer == "/devise"
+    many = graph([{}] * (service.settings.max_graph_nodes + 1), [], [])
+    assert refusal(lambda: False, {}, graph=many).pointer == "/graph/Nodes"
+    monkeypatch.setattr(requests, "validate", Mock(side_effect=refused(("graph",), "It is judged.", None)))
+    assert refusal(None, {"x": [1] * 200}, graph=one).message == "It is judged."
+    with pytest.raises(TooHeavy):
+        refusal(None, {"x": [1] * 20_000}, graph=one)

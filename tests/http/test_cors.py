@@ -67,7 +67,7 @@ class TestOn:
     @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
     def test_a_preflight_needs_no_key(self, page: httpx.Client, origin: str, method: str) -> None:
         response = preflight(page, origin, method, "authorization, content-type, x-request-id")
-        assert response.status_code == 200
+        assert (response.status_code, response.text) == (200, "OK")
         assert allowed_origin(response) == origin
         assert list_of(response, "access-control-allow-methods") == {"get", "post", "delete"}
         assert {"authorization", "content-type", "x-request-id"} <= list_of(response, "access-control-allow-headers")
@@ -88,6 +88,23 @@ class TestOn:
         response = preflight(page, origin, method, headers)
         assert what in refusal_of(response, 400)["detail"]
         assert allowed_origin(response) in (None, PAGE if origin == PAGE else None)
+
+    @pytest.mark.parametrize(
+        ("method", "origin", "asked", "status"),
+        [
+            ("GET", PAGE, "POST", 405),
+            ("OPTIONS", None, "POST", 204),
+            ("OPTIONS", PAGE, None, 204),
+        ],
+    )
+    def test_what_is_no_preflight_is_answered_as_ever(
+        self, shared: RunningServer, method: str, origin: str | None, asked: str | None, status: int
+    ) -> None:
+        """That one is OPTIONS, from a page, and asks for a method."""
+        said = {"origin": origin, "access-control-request-method": asked}
+        headers = KEY | {name: value for name, value in said.items() if value}
+        response = httpx.request(method, f"{shared.url}/v1/dispatch", headers=headers)
+        assert (response.status_code, response.headers["allow"]) == (status, "OPTIONS, POST")
 
     def test_all_that_the_api_has_may_be_sent_and_read(self, page: httpx.Client) -> None:
         document = page.get("/openapi.json").json()

@@ -192,6 +192,24 @@ def test_misspelt_names(client: httpx.Client, operator: Any, pointer: str, kind:
     assert re.findall(r"Did you mean (\S+)\?", error["message"]) == ([meant] if meant else [])
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("OPERATER", "OPERATOR"),
+        ("DML_GRAPH_NODE_TYPE_OPERATER", "DML_GRAPH_NODE_TYPE_OPERATOR"),
+        ("GRAPH_NODE_TYPE_OPERATOR", None),  # which has half of a prefix
+        (5, None),
+    ],
+)
+def test_misspelt_types_are_meant_with_their_prefix_or_without(
+    client: httpx.Client, given: object, meant: str | None
+) -> None:
+    graph = {"Nodes": [{"Type": given}], "InputEdges": [], "OutputEdges": []}
+    error = error_at("/graph/Nodes/0/Type", client.post("/v1/dispatch", json={"graph": graph, "inputs": {}}))
+    assert error["message"] == f"Type {given} is not known here." + (f" Did you mean {meant}?" if meant else "")
+    assert error["allowed"] == ["DML_GRAPH_NODE_TYPE_OPERATOR", "DML_GRAPH_NODE_TYPE_CONSTANT"]
+
+
 def test_misspelt_names_elsewhere(client: httpx.Client) -> None:
     unknown = refusal_of(client.get("/v1/operators/ACTIVATION_CELUU"), 404)
     assert unknown["detail"].endswith("Did you mean ACTIVATION_CELU?")

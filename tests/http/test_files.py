@@ -105,6 +105,39 @@ def test_an_attribute_that_is_called_as_a_member_of_tensors(client: httpx.Client
     assert twice == "Sizes is given twice; give it once, and the tensor's as InputTensor.Sizes."
     others = post(client, "ACTIVATION_RELU/dispatch?Sizes=2&Sizes=2", X.tobytes(), RAW)
     assert error_at("/Sizes", others)["message"] == "Sizes is given twice; give it once."
+    attribute = post(client, "ACTIVATION_CELU/dispatch?Alpha=1&Alpha=1", npy(X))
+    assert error_at("/Alpha", attribute)["message"] == "Alpha is given twice; give it once."
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer", "given", "begins"),
+    [
+        ("ACTIVATION_CELU/dispatch?Alpha=x", "/Alpha", "x", 'Alpha is "x";'),
+        ("ACTIVATION_CELU/dispatch?DataType=FLOAT32", "/InputTensor/Sizes", None, "Sizes is missing; it is required"),
+        ("ACTIVATION_CELU/dispatch?Alfa=1", "/Alfa", "1", "Alfa is not a field here; known are Alpha, InputTensor, "),
+        ("ACTIVATION_CELU/dispatch?feature_level=5", "/feature_level", "5", 'feature_level is "5";'),
+        ("REDUCE/dispatch?Function=5&Axes=0", "/Function", "5", "Function is "),
+        (
+            "CUMULATIVE_SUMMATION/dispatch?Axis=0&HasExclusiveSum=maybe",
+            "/HasExclusiveSum",
+            "maybe",
+            "HasExclusiveSum is ",
+        ),
+        (
+            "SLICE/dispatch?Offsets=0,0&Sizes=1,1&Strides=1,1&InputTensor.Sizes=",
+            "/InputTensor/Sizes",
+            0,
+            "Sizes has 0 entries;",
+        ),
+    ],
+)
+def test_what_does_not_fit_in_the_query(
+    client: httpx.Client, query: str, pointer: str, given: Any, begins: str
+) -> None:
+    error = error_at(pointer, post(client, query, X.tobytes(), RAW))
+    assert error["given"] == given
+    assert error["message"].startswith(begins)
+    assert "by itself" not in error["message"]
 
 
 def test_a_minus_0_in_the_query_has_its_sign(client: httpx.Client) -> None:

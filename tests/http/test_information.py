@@ -120,6 +120,7 @@ def test_unknown_filters_of_operators(client: httpx.Client, name: str, value: st
 def test_a_filter_is_given_once(client: httpx.Client) -> None:
     error = error_at("/family", client.get("/v1/operators?family=ACTIVATION&data_type=INT8&family=ACTIVATION"))
     assert error["message"] == "family is given 2 times; give it once."
+    assert (error["given"], error["allowed"]) == (2, [1])
 
 
 @pytest.mark.parametrize("name", NAMES)

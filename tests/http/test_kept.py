@@ -164,5 +164,51 @@ def test_who_asks_which_methods_there_are_is_not_refused() -> None:
     body: Any = None
     request = Request("OPTIONS", "/a", b"/a", b"", [], body, {})
     reply = asyncio.run(refusing(telling(routed(there.routes)))(request))
-    assert (reply.status, reply.headers) == (204, [(b"allow", b"GET, HEAD, OPTIONS")])
+    assert (reply.status, reply.length, reply.headers) == (204, 0, [(b"allow", b"GET, HEAD, OPTIONS")])
     assert (request.refusal, request.route) == ("", "/a")
+
+
+def told(content: bytes, path: str = "/a", **headers: str) -> tuple[Reply, bytes]:
+    """How `content` at `path` is told to who sends `headers`."""
+
+    async def answer(request: Request) -> Reply:
+        return Reply(200, [], Encoded(len(content), (content,)))
+
+    body: Any = None
+    fields = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    reply = asyncio.run(telling(answer)(Request("GET", path, path.encode(), b"", [], body, fields)))
+    sent = b"".join(reply.pieces)
+    assert reply.length == len(sent)  # nothing, of 304
+    return reply, sent
+
+
+@pytest.mark.parametrize(
+    ("size", "path", "wish", "is_packed"),
+    [
+        (LEAST, "/a", "gzip", True),
+        (LEAST - 1, "/a", "gzip", False),
+        (LEAST, "/a", "identity, gzip", True),
+        (LEAST, "/a", "gzip;q=0.4, identity;q=0.5", False),
+        (LEAST, "/v2/a", "gzip", True),
+        (LEAST, "/v2/a", "gzip, deflate", False),
+        (LEAST, "/v2/a", "deflate", False),
+    ],
+)
+def test_what_is_compressed(size: int, path: str, wish: str, is_packed: bool) -> None:
+    content = bytes(size)
+    reply, sent = told(content, path, accept_encoding=wish)
+    assert ((b"content-encoding", b"gzip") in reply.headers) == is_packed
+    assert (gzip.decompress(sent) if is_packed else sent) == content
+    tag = dict(reply.headers)[b"etag"].decode()
+    again, nothing = told(content, path, accept_encoding=wish, if_none_match=tag)
+    assert (again.status, nothing) == (304, b"")
+
+
+def test_what_is_asked_for_again_is_compressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is the same at any time, in every process: else its tag would tell each of them that it has changed."""
+    content = b"asked for again" * LEAST
+    first, sent = told(content, accept_encoding="gzip")
+    assert sent[4:8] == bytes(4)  # where gzip says when
+    monkeypatch.delattr(gzip, "compress")
+    again, same = told(content, accept_encoding="gzip")
+    assert (again.headers, same) == (first.headers, sent)

@@ -97,6 +97,7 @@ class TestBody:
         with connection(limited) as client:
             problem = assert_over("max_body_bytes", 4096, client.ask(header(JSON, length(announced), path=path)))
             assert str(announced) in problem["detail"]
+            assert problem["errors"] == []  # it is no field's
 
     def test_does_not_invite_what_it_will_refuse(self, limited: RunningServer) -> None:
         with connection(limited) as client:
@@ -128,6 +129,17 @@ class TestBody:
             output_of(client.ask(header(JSON, length(200)), good))
             assert_over("max_body_bytes", 4096, client.ask(header(JSON, CHUNKED), chunks(b" " * 3000, b" " * 3000)))
             output_of(client.ask(header(JSON, length(200)), good))
+
+
+def test_only_numbers_count_as_numbers(limited_client: httpx.Client) -> None:
+    """Not what comes as base64 beside them."""
+    descs = [{"DataType": "UINT8", "Sizes": [size]} for size in (400, 1)]
+    inputs = {"InputTensors": [as_json(request(CELU, {"x": np.zeros(400, np.uint8)}))["inputs"]["x"], [1]]}
+    message = {"operator": {"Type": "JOIN", "Axis": 0, "InputTensors": descs}, "inputs": inputs, "data": "base64"}
+    output_of(limited_client.post("/v1/dispatch", json=message))
+    inputs["InputTensors"][0] = [0] * 300
+    descs[0]["Sizes"] = [300]
+    assert_over("max_numbers", 300, limited_client.post("/v1/dispatch", json=message))
 
 
 class TestStructure:

@@ -107,6 +107,7 @@ def test_accept(client: httpx.Client, accept: list[str], answered: str) -> None:
         "application/json;q=nan",
         "application/json;q=x",
         "application/json;q=-1",
+        "application/json;q=1.5",
         "json",
         ";q=1",
         ";",

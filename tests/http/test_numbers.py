@@ -269,15 +269,26 @@ def test_an_input_that_is_not_known_is_told_with_the_rest(client: httpx.Client) 
     assert alone["hresult"] == "0x887A0005"
     both = refusal_of(dispatch(client, {"Type": "ELEMENT_WISE_ABS", "InputTensor": 5}, given), 422)
     assert [each["pointer"] for each in both["errors"]] == ["/inputs/Input", "/operator/InputTensor"]
+    missing = refusal_of(dispatch(client, {"Type": "JOIN"}, given), 422)  # an attribute is no tensor
+    assert [each["pointer"] for each in missing["errors"]] == ["/inputs/Input", "/operator/Axis"]
+    none = error_at("/inputs/Input", dispatch(client, {"Type": "FILL_VALUE_SEQUENCE"}, given))
+    assert none["message"].startswith("DML_OPERATOR_FILL_VALUE_SEQUENCE has no input Input; inputs are none.")
 
 
 def test_numbers_beside_base64(client: httpx.Client) -> None:
-    error_at(
-        "/operator/BTensor", dispatch(client, {"Type": "ELEMENT_WISE_ADD"}, {"ATensor": [1], "BTensor": "AACAPw=="})
-    )
+    both = {"ATensor": [1], "BTensor": "AACAPw=="}
+    missing = error_at("/operator/BTensor", dispatch(client, {"Type": "ELEMENT_WISE_ADD"}, both))
+    assert missing["message"].startswith("BTensor is missing;")
+    error_at("/operator/BTensor/DataType", dispatch(client, {"Type": "ELEMENT_WISE_ADD", "BTensor": {}}, both))
     descs = [{"DataType": "FLOAT32", "Sizes": [1]}, {"DataType": "FLOAT32", "Sizes": [2]}]
     operator = {"Type": "JOIN", "Axis": 0, "InputTensors": descs}
     assert output(dispatch(client, operator, {"InputTensors": ["AACAPw==", [2, 3]]}))["data"] == [1, 2, 3]
+
+
+def test_numbers_tell_sizes_where_descriptors_of_an_array_do_not(client: httpx.Client) -> None:
+    operator = {"Type": "JOIN", "Axis": 0, "InputTensors": [{"DataType": "INT16"}] * 2}
+    made = output(dispatch(client, operator, {"InputTensors": [[1], [2, 3]]}))
+    assert (made["DataType"], made["data"]) == ("INT16", [1, 2, 3])
 
 
 def test_as_many_descriptors_as_there_are_tensors(client: httpx.Client) -> None:

@@ -23,7 +23,7 @@ from app.models.repository import config, layout
 from app.models.repository.config import BadConfig, parse, text_in
 from app.models.repository.model import LoadedModel, blaming_nodes, read
 from app.models.repository.repository import NotReady, Repository, UnknownModel
-from app.models.repository.switches import UNTOUCHED, SharedSwitches, Switch
+from app.models.repository.switches import UNTOUCHED, LocalSwitches, SharedSwitches, Switch
 from app.settings import Settings, Unusable
 from tests.models.documents import affine, model, put, with_external_data
 
@@ -74,6 +74,8 @@ def test_why_a_model_is_not_found(opened: Opened) -> None:
 
 def test_without_a_folder_there_is_nothing_to_load() -> None:
     repository = Repository(Service(Settings(gpus="none", llvm=False)))
+    repository.open()
+    assert list(repository.all()) == []
     for switch in (repository.load, repository.unload):
         with pytest.raises(UnknownModel, match=r"^There is no folder of models; .* with --models\.$"):
             asyncio.run(switch("other"))
@@ -82,6 +84,7 @@ def test_without_a_folder_there_is_nothing_to_load() -> None:
 def test_what_is_unloaded_says_how_to_load_it(opened: Opened) -> None:
     async def main() -> None:
         await opened.repository.unload("affine")
+        assert opened.repository.ready("affine") == []  # at once, not when it is asked for again
         with pytest.raises(NotReady, match=r"not loaded; POST /v2/repository/models/affine/load loads it\.$"):
             await opened.repository.find("affine", None)
         assert opened.repository.has("affine")
@@ -89,6 +92,47 @@ def test_what_is_unloaded_says_how_to_load_it(opened: Opened) -> None:
         assert (await opened.repository.find("affine", "1")).called == "affine:1"
 
     asyncio.run(main())
+
+
+def test_the_newest_version_that_is_ready_goes_without_saying(tmp_path: Path) -> None:
+    put(tmp_path / "some" / "1" / "model.onnx", affine())
+    put(tmp_path / "some" / "2" / "model.onnx", affine())
+    (tmp_path / "some" / "3").mkdir()
+    (tmp_path / "some" / "3" / "model.onnx").write_bytes(b"no model")
+    made = Opened(tmp_path)
+    assert made.repository.known("some", None).version == "2"
+    with pytest.raises(NotReady, match=r"^Model some is not ready: It is no ONNX model"):
+        made.repository.known("some", "3")
+    made.close()
+
+
+def test_what_is_unloaded_while_it_is_compiled_is_not_kept(opened: Opened) -> None:
+    """It is for who waits for it."""
+    repository, used = opened.repository, opened.service.memory.used
+    model = repository.known("affine", None)
+    asyncio.run(repository.unload("affine"))
+    repository.compile(model, ((1, 3),), lambda: False)
+    assert repository.compiled_sizes() == []
+    assert opened.service.memory.used <= used
+
+
+def test_what_other_processes_said_before_this_one_began(tmp_path: Path) -> None:
+    put(tmp_path / "models" / "affine.onnx", affine())
+    service = Service(Settings(threads=1, gpus="none", llvm=False, models=str(tmp_path / "models")))
+    service.open()
+    ours, theirs = (SharedSwitches(tmp_path / "switches") for _ in range(2))
+    theirs.set("affine", is_loaded=False)
+    repository = Repository(service, ours)
+    repository.open()
+    with pytest.raises(NotReady, match="not loaded"):
+        repository.known("affine", None)
+    put(tmp_path / "models" / "later.onnx", affine())
+    assert not repository.has("later")
+    theirs.set("later", is_loaded=True)
+    assert repository.has("later")
+    assert asyncio.run(repository.find("later", None)).called == "later:1"
+    repository.close()
+    service.close()
 
 
 def test_a_file_that_is_gone_when_another_process_has_it_loaded(tmp_path: Path) -> None:
@@ -117,6 +161,14 @@ def test_a_file_that_is_gone_when_another_process_has_it_loaded(tmp_path: Path) 
     service.close()
 
 
+def test_switches_of_one_process() -> None:
+    switches = LocalSwitches()
+    assert switches.get("some") == UNTOUCHED
+    for generation, is_loaded in ((1, False), (2, True)):
+        switches.set("some", is_loaded=is_loaded)
+        assert switches.get("some") == Switch(generation, is_loaded)
+
+
 def test_switches_that_processes_share(tmp_path: Path) -> None:
     one, other = (SharedSwitches(tmp_path / "switches") for _ in range(2))
     assert one.get("some") == UNTOUCHED
@@ -125,7 +177,9 @@ def test_switches_that_processes_share(tmp_path: Path) -> None:
     other.set("some", is_loaded=True)
     assert one.get("some") == other.get("some") == Switch(2, is_loaded=True)
     assert (tmp_path / "switches" / "some").stat().st_mode & 0o777 == 0o600
+    opened = len(os.listdir("/proc/self/fd"))
     one.set("x" * 128, is_loaded=False)
+    assert len(os.listdir("/proc/self/fd")) == opened
     assert one.get("x" * 128).generation == 1
     (tmp_path / "outside").write_bytes(b"+")
     (tmp_path / "switches" / ("x" * 129)).write_bytes(b"+")

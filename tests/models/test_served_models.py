@@ -434,6 +434,9 @@ def test_tritons_config() -> None:
     for rows in (1, 2):
         fixed = apply_config(f'input {{ name: "x" dims: [{rows}, 3] }}', "versions", ports)
         assert fixed.inputs["x"].sizes == (rows, 3)
+    unknown = ports._replace(inputs={"x": ports.inputs["x"]._replace(sizes=None)})
+    for told, dims, sizes in ((ports, "", ("batch", 3)), (unknown, "", None), (unknown, "dims: [ -1, 3 ]", (None, 3))):
+        assert apply_config(f'input {{ name: "x" {dims} }}', "versions", told).inputs["x"].sizes == sizes
     assert parse("a: [1, 2] b { c: 'd\\'e' } b < c: 2 > # end") == {
         "a": ["1", "2"],
         "b": [{"c": ["d'e"]}, {"c": ["2"]}],
@@ -444,6 +447,9 @@ def test_tritons_config() -> None:
         ('input { name: "x" data_type: TYPE_FP16 }', "float16 in config"),
         ('input { name: "x" dims: [ 3 ] }', "3 in config.pbtxt and batchx3"),
         ('input { name: "x" dims: [ 2, 4 ] }', "2x4"),
+        ('input { name: "x" dims: [ -1, 4 ] }', r"x is \?x4 in config.pbtxt and batchx3 in the model"),
+        ('input { name: "x" dims: [ 0, 3 ] }', "dims of x in config.pbtxt have a 0; each is -1, for any size, or >= 1"),
+        ('input { name: "x" dims: [ -2, 3 ] }', "have a -2;"),
         ("input {", "ends within"),
         ("input } {", "stands where a value"),
         ("}", "ends nothing"),
@@ -554,6 +560,7 @@ def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str
         ("version_policy { specific { } }", "asks for no version"),
         ("version_policy { newest { } }", "none of latest, all and specific"),
         ("version_policy: 1", "none of latest, all and specific"),
+        ("version_policy { latest: 1 }", "none of latest, all and specific"),
         ("version_policy { specific: 1 }", "none of latest, all and specific"),
         ("version_policy { latest { num_versions: many } }", "no number"),
         ('default_model_filename: "../1/model.onnx"', "no file of a version's folder"),
@@ -606,6 +613,7 @@ def test_names_that_are_none_in_this_folder(tmp_path: Path) -> None:
     for name in ("some", ".hidden"):
         put(tmp_path / "models" / name / "1" / "model.onnx", affine())
     put(tmp_path / "models" / "plain.onnx", affine())
+    put(tmp_path / "models" / "padded" / "01" / "model.onnx", affine())  # which is no number of Triton's
     (tmp_path / "models" / "text").write_text("no model")
     folder = tmp_path / "models"
     assert layout.names_in(folder) == ["plain", "some"]

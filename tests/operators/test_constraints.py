@@ -266,7 +266,9 @@ def test_bounds_that_the_type_holds(data_type: str, bound: Any) -> None:
     ],
 )
 def test_bounds_that_the_type_does_not_hold(data_type: str, bound: Any) -> None:
-    assert pointers(clip1(data_type, bound, bound)) == ["/Min", "/Max"]
+    for kind in ("CLIP1", "CLIP_GRAD1"):
+        document = descriptor(E + kind, desc(data_type), MinMaxDataType=data_type, Min=bound, Max=bound)
+        assert pointers(document) == ["/Min", "/Max"]
 
 
 @pytest.mark.parametrize(

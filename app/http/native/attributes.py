@@ -53,9 +53,9 @@ def read_attributes(operator: type[Operator], pairs: Iterable[tuple[str, str]]) 
         else:
             into = made["operator"]
             place = path_of(str(parts[0]))
-            if len(place) > 1 and place[0] in operator.model_fields:
+            if place[0] in operator.model_fields:
                 parts[:1] = place
-            elif parts[0] in _TENSOR_MEMBERS and parts[0] not in operator.model_fields:
+            elif parts[0] in _TENSOR_MEMBERS:
                 parts = [*map(str, path_of(first_input(operator))[:1]), *parts]
                 if parts[0] in operator.array_names():
                     raise refused((name,), f"{name} is of no single tensor here; send a file that has it.", name)

@@ -73,9 +73,8 @@ def policy_of(config: Message) -> VersionPolicy:
     if isinstance(policy, dict):
         if "all" in policy:
             return VersionPolicy()
-        if latest := policy.get("latest"):
-            count = number(latest[-1], "num_versions", 1) if isinstance(latest[-1], dict) else None
-            return VersionPolicy(latest=count or 1)
+        if (latest := policy.get("latest")) and isinstance(latest[-1], dict):
+            return VersionPolicy(latest=number(latest[-1], "num_versions", None) or 1)
         if (specific := policy.get("specific")) and isinstance(specific[-1], dict):
             return VersionPolicy(specific=tuple(str(each) for each in specific[-1].get("versions", [])))
     raise BadConfig(f"{POLICY} in config.pbtxt is none of latest, all and specific.")
@@ -211,6 +210,9 @@ def _stated(message: Message, is_batched: bool) -> _Stated:
             dims = [int(each) for each in message["dims"]]
         except (TypeError, ValueError):
             raise BadConfig(f"dims of {name} in config.pbtxt are no numbers.") from None
+        for each in dims:
+            if each < 1 and each != -1:
+                raise BadConfig(f"dims of {name} in config.pbtxt have a {each}; each is -1, for any size, or >= 1.")
         sizes = (*([None] if is_batched else []), *(each if each > 0 else None for each in dims))
     return _Stated(name, _TYPES.get(type_), sizes)
 

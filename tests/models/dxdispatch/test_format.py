@@ -104,6 +104,24 @@ def test_sequences_end_with_their_request(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked.call_count == 10
 
 
+@pytest.mark.parametrize(
+    ("start", "delta", "wanted"),
+    [("inf", "-inf", [np.inf, np.nan]), (1, "inf", [1, np.inf]), (2047, 1, [2047, 2048])],
+)
+def test_halves_are_added_up_until_they_stay(
+    monkeypatch: pytest.MonkeyPatch, start: object, delta: object, wanted: list[float]
+) -> None:
+    """Else each of a million took as long as some thousands of any other type."""
+    added = mock.Mock(wraps=dxdispatch_values.truncated)
+    with MemoryAccount(MIB).open() as memory:
+        elements = dxdispatch_values.Elements(("x",), MIB, memory)
+        monkeypatch.setattr(dxdispatch_values, "truncated", added)
+        count = 1000
+        made = elements.sequence({"valueStart": start, "valueDelta": delta, "valueCount": count}, DataType.FLOAT16)
+    np.testing.assert_array_equal(np.frombuffer(made, np.float16), wanted + [wanted[-1]] * (count - 2))
+    assert added.call_count < 6
+
+
 def test_verbose(client: httpx.Client) -> None:
     ten = values(client, floats(*range(9), -1), verbose=True).splitlines()
     assert (ten[0], ten[1], ten[10]) == ("", "[ 0] 0 (0x       0)", "[ 9] -1 (0xBF800000)")
