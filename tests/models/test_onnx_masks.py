@@ -1,4 +1,5 @@
-"""What is written to where a mask is true: sizes on the way follow from elements, and those of the result do not."""
+"""What is written to where a mask is true, and computed of what lies there: sizes on the way follow from elements, and
+those of the result do not."""
 
 from typing import Any
 
@@ -23,6 +24,8 @@ KNOWN: dict[str, Any] = {
     "line": np.array([1, 2, 3, 4, 5], np.float32),
     "column": np.array([[1], [2], [3], [4]], np.float32),
     "square": RANDOM.standard_normal((5, 5)).astype(np.float32),
+    "bytes": RANDOM.integers(0, 256, (5, 3), np.uint8),
+    "scales": np.array([0.5, 0.25, 0.5, 0.5, 0.5], np.float32),
     "zero": np.array([0]),
     "one": np.array([1]),
     "two": np.array([2]),
@@ -129,6 +132,8 @@ TOTALS = {
     " f = Reshape(e, all) z = ReduceSum(f)",
     "of columns": "k = Gather<axis=0>(r, first) p = NonZero(k) i = Squeeze(p, zero) v = Gather<axis=1>(y, i)"
     " w = Exp(v) z = ReduceSum<keepdims=0>(w, one)",
+    "quantized": f"{OF_EACH_ROW} i, s, b = DynamicQuantizeLinear(v) j = MatMulInteger(i, bytes, b) f = Cast<to=1>(j)"
+    " w = Mul(f, s) k = QuantizeLinear(w, half) d = DequantizeLinear(k, half) z = ReduceSum(d)",
     "looked up": "p = NonZero(x) at = Transpose(p) f = Floor(x) i = Cast<to=7>(f) j = GatherND(i, at)"
     " t = Gather<axis=0>(line, j) z = ReduceSum(t)",
 }
@@ -139,6 +144,8 @@ def test_what_is_computed_of_all_that_is_taken(nodes: str) -> None:
     """Whatever lies where nothing is taken."""
     text = HEAD.replace("float[3,4,5] z", "float[size] z").format(nodes)
     made = model(text, **KNOWN)
+    if "DequantizeLinear" in nodes:
+        made.opset_import[0].version = 19  # the reference has none of before
     x = X.clip(-4, 4)
     y = np.where(np.broadcast_to(ROWS[..., None], M.shape) if "NonZero(r)" in nodes else M, Y, np.float32(np.nan))
     inputs = {"x": x, "y": Y if "Gather<axis=1>" in nodes else y.astype(np.float32), "m": M, "r": ROWS}
@@ -188,6 +195,8 @@ REFUSED = {
     "as they come": f"{AT} v = GatherND(y, at) f = Reshape(v, ones) d = ReduceSum<keepdims=0>(f) z = Mul(d, y)",
     "their number": f"{AT} {LENGTH} d = Cast<to=1>(n) z = Mul(d, y)",
     "of each column": "q = NonZero(r) o = Transpose(q) v = GatherND(y, o) d = ReduceLogSumExp(v) z = Mul(d, y)",
+    "quantized by columns": f"{OF_EACH_ROW} k = QuantizeLinear(v, scales) d = DequantizeLinear(k, scales)"
+    " e = ReduceSum<keepdims=0>(d) z = Mul(e, y)",
     "other order": f"{AT} v = GatherND(y, at) k = Concat<axis=0>(two, one, zero) o = Gather<axis=1>(at, k)"
     " z = ScatterND(x, o, v)",
     "a part": f"{AT} v = GatherND(y, at) o = Slice(at, zero, two, one) z = ScatterND(x, o, v)",

@@ -1,9 +1,10 @@
 """Tensors whose sizes follow from elements: where a mask is true, and what lies there. DirectML has none of them.
 
 But what is written back to where the same mask is true, x[mask] = f(y[mask]), is a choice between two tensors of known
-sizes. So each says what it would be at all places, and ScatterND chooses. What Expand, Reshape and Slice make of sizes
-on the way need not be known: elements keep their order, and ScatterND takes one for each place, or the model is no
-valid one.
+sizes, and what is added to rows, or summed over all that is taken, is a sum of choices. So each says what it would be
+at all places, and where among its sizes their number is. Where Expand, Reshape and Slice make others of these that are
+not known, it may be written to places still: elements keep their order, and ScatterND takes one for each place, or the
+model is no valid one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,15 @@ from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import number, operate
 from app.models.onnx.reductions import FUNCTIONS
 from app.models.onnx.shapes import axes_of, axis_of, inserted, integers, removed
-from app.models.onnx.taken import ELEMENT_WISE, element_wise, gathered_by, of_rows, transposed
+from app.models.onnx.taken import (
+    ELEMENT_WISE,
+    element_wise,
+    gathered_by,
+    of_rows,
+    quantized,
+    quantized_by_range,
+    transposed,
+)
 from app.models.onnx.tensors import Unsupported, View
 from app.models.onnx.views import axes_given
 from app.models.onnx.written import scattered, total
@@ -401,16 +410,20 @@ def _total(node: Node, given: Sequence[Given]) -> Made:
     return total(node, given) if isinstance(given[0], Taken) else _computed(node, given)
 
 
+_OF_ROWS = ("Gemm", "LayerNormalization", "LogSoftmax", "MatMul", "MatMulInteger", "QLinearMatMul", "Softmax")
+
 _INTEGERS = (6, 7)
 """onnx.TensorProto.INT32 and INT64"""
 
 FOLLOWING: Mapping[str, Callable[[Node, Sequence[Given]], "Made | list[Made]"]] = {
     **dict.fromkeys(ELEMENT_WISE, _element_wise),
     **dict.fromkeys(FUNCTIONS, _total),
-    **dict.fromkeys(["Gemm", "LayerNormalization", "LogSoftmax", "MatMul", "Softmax"], of_rows),
+    **dict.fromkeys(["DequantizeLinear", "QuantizeLinear"], quantized),
+    **dict.fromkeys(_OF_ROWS, of_rows),
     **dict.fromkeys(["Scatter", "ScatterElements", "ScatterND"], scattered),
     "Concat": _joined,
     "ConstantOfShape": _constant_of_shape,
+    "DynamicQuantizeLinear": quantized_by_range,
     "Expand": _expanded,
     "Flatten": _flattened,
     "Gather": _gathered,

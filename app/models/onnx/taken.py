@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from app.models.onnx.activations import ACTIVATIONS
 from app.models.onnx.booleans import mark_outputs
-from app.models.onnx.element_wise import BINARY, COMPARISONS, UNARY, VARIADIC
+from app.models.onnx.element_wise import BINARY, COMPARISONS, UNARY, VARIADIC, chosen
 from app.models.onnx.indexing import gathered
 from app.models.onnx.loose import Given, Loose, Made, Places, Taken, coordinate, laid, others
 from app.models.onnx.mapping import MAPPINGS, Node
+from app.models.onnx.operands import number
 from app.models.onnx.reading import schema_of
 from app.models.onnx.shapes import axis_of, inserted, removed
 from app.models.onnx.tensors import View
@@ -18,6 +19,10 @@ ELEMENT_WISE = frozenset(
         "Cast", "Clip", "Gelu", "HardSwish", "IsInf", "IsNaN", "Mish", "Mod", "Pow", "Round", "Where",
     ]
 )  # fmt: skip
+
+
+_ONE_SCALE = {"MatMulInteger": (2,), "QLinearMatMul": (1, 2)}
+"""Inputs that may be of each row, of which nobody knows how many there are."""
 
 
 def element_wise(node: Node, given: Sequence[Given]) -> Made:
@@ -80,6 +85,8 @@ def of_rows(node: Node, given: Sequence[Given]) -> Made:
         return None
     if node.type == "Gemm" and (node.attribute("transA") or (len(rest) > 1 and len(node.sizes(2)) > 1) or last > 1):
         return None
+    if node.type in _ONE_SCALE and any(node.has(k) and node.view(k).elements > 1 for k in _ONE_SCALE[node.type]):
+        return None
     if any(node.wanted[1:]):
         return None
     *places, size = x.values.sizes
@@ -91,6 +98,27 @@ def of_rows(node: Node, given: Sequence[Given]) -> Made:
     if not isinstance(made, View) or made.sizes[:-1] != node.sizes(0)[:1]:
         return None
     return x.of_rest(node.reshaped(made, (*places, *made.sizes[1:])), x.along)
+
+
+def quantized(node: Node, given: Sequence[Given]) -> Made:
+    """By one scale, to integers or back."""
+    if any(each is not None and node.view(index).elements > 1 for index, each in enumerate(node.inputs)):
+        return None
+    return element_wise(node, given)
+
+
+def quantized_by_range(node: Node, given: Sequence[Given]) -> list[Made]:
+    """By the range of what is taken, in which 0 is anyway: so it stands for what is not."""
+    (x,) = given
+    if not isinstance(x, Taken):
+        return [None]
+    values = x.whole()
+    node.inputs[0] = chosen(node, x.condition(), values, number(node, 0, values.data_type, values.sizes))
+    made = MAPPINGS["", node.type](node)
+    assert isinstance(made, list), "it has three outputs"
+    integers, *scale = made
+    assert isinstance(integers, View), "it is computed"
+    return [x.of_rest(integers, x.along), *scale]
 
 
 def transposed(node: Node, x: Taken) -> Made:
