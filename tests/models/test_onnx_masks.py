@@ -36,6 +36,7 @@ KNOWN: dict[str, Any] = {
     "third": np.array(2),
     "ones": np.array([1, 1, 1]),
     "rows": np.array([-1, 5]),
+    "parts": np.array([2, 3]),
     "fives": np.array([1, 5]),
 }
 COUNT = "f = Reshape(m, all) i = Cast<to=7>(f) n = ReduceSum<keepdims=1>(i)"
@@ -126,6 +127,8 @@ TOTALS = {
     "of all lines": f"{OF_EACH_ROW} w = Mul(v, line) z = ReduceMean<keepdims=0>(w)",
     "within lines": f"{OF_EACH_ROW} w = ReduceMean<axes=[1]>(v) u = Sub(v, w) s = ReduceL2<axes=[1], keepdims=0>(u)"
     " z = ReduceSum<keepdims=0>(s)",
+    "parts of lines": f"{OF_EACH_ROW} a, b = Split<axis=1>(v, parts) c = Slice(v, two, five, one) d = Mul(b, c)"
+    " z = ReduceSum<keepdims=0>(d, zero)",
     "beside each other": f"{OF_EACH_ROW} a = Unsqueeze(v, zero) t = Transpose<perm=[2,1,0]>(a) b = Squeeze(t, two)"
     " z = ReduceMax<axes=[1]>(b)",
     "with zeros of their sizes": f"{TAKEN} s = Shape(v) o = ConstantOfShape(s) w = Add(o, v) e = Expand(w, s)"

@@ -26,6 +26,8 @@ from app.models.onnx.taken import (
     of_rows,
     quantized,
     quantized_by_range,
+    sliced,
+    split,
     transposed,
 )
 from app.models.onnx.tensors import Unsupported, View
@@ -277,6 +279,8 @@ def _sliced(node: Node, given: Sequence[Given]) -> Made:
     x = given[0]
     if isinstance(x, Counts):
         return _sizes_between(node, x, given)
+    if isinstance(x, Taken) and all(isinstance(each, np.ndarray) for each in given[1:] if each is not None):
+        return sliced(node, x)
     if isinstance(x, Places):
         if x.along is None or node.opset < 10 or len(_loose(given)) > 1:
             return None
@@ -331,6 +335,8 @@ def _gathered_by_tuples(node: Node, given: Sequence[Given]) -> Made:
 
 def _split(node: Node, given: Sequence[Given]) -> "list[Made] | None":
     x = given[0]
+    if isinstance(x, Taken) and len(_loose(given)) == 1:
+        return split(node, x)
     if not isinstance(x, Places) or len(_loose(given)) > 1 or axis_of(int(node.attribute("axis")), 2) != x.along:
         return None
     if len(node.wanted) != len(x.axes):  # one for each coordinate, as there is no other reason

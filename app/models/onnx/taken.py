@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from app.models.onnx.activations import ACTIVATIONS
 from app.models.onnx.booleans import mark_outputs
 from app.models.onnx.element_wise import BINARY, COMPARISONS, UNARY, VARIADIC, chosen
@@ -10,7 +12,7 @@ from app.models.onnx.loose import Given, Loose, Made, Places, Taken, coordinate,
 from app.models.onnx.mapping import MAPPINGS, Node
 from app.models.onnx.operands import number
 from app.models.onnx.reading import schema_of
-from app.models.onnx.shapes import axis_of, inserted, removed
+from app.models.onnx.shapes import axis_of, inserted, integers, removed
 from app.models.onnx.tensors import View
 
 ELEMENT_WISE = frozenset(
@@ -131,6 +133,39 @@ def transposed(node: Node, x: Taken) -> Made:
     places = len(x.mask.sizes)
     rest = [places + axis - (axis > x.along) for axis in order if axis != x.along]
     return x.of_rest(x.values.transposed([*range(places), *rest]), list(order).index(x.along))
+
+
+def split(node: Node, x: Taken) -> list[Made]:
+    """In parts of what each place has."""
+    axis = _inner(x, int(node.attribute("axis")))
+    if axis is None:
+        return [None]
+    node.inputs[0], node.attributes["axis"] = x.values, axis
+    made = MAPPINGS["", node.type](node)
+    assert isinstance(made, list), "there are parts"
+    return [x.of_rest(each, x.along) if isinstance(each, View) else None for each in made]
+
+
+def sliced(node: Node, x: Taken) -> Made:
+    """A part of what each place has."""
+    if node.opset < 10:
+        return None
+    axes = integers(node, 3, "axes") if node.has(3) else [*range(len(integers(node, 1, "starts")))]
+    inner = [_inner(x, axis) for axis in axes]
+    if None in inner:
+        return None
+    node.inputs[0] = x.values
+    node.inputs[3:4] = [np.array(inner)]
+    made = MAPPINGS["", node.type](node)
+    return x.of_rest(made, x.along) if isinstance(made, View) else None
+
+
+def _inner(x: Taken, axis: int) -> int | None:
+    """Of `values`, if it is not that of the places."""
+    if x.along is None:
+        return None
+    axis = axis_of(axis, len(x.rest) + 1)
+    return None if axis == x.along else len(x.mask.sizes) + axis - (axis > x.along)
 
 
 def gathered_by(node: Node, x: View, indices: Places | Taken) -> Taken | None:
