@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from app.models.onnx.errors import NotSupported
+from app.models.onnx.importer import import_model
+from tests.models.documents import model
 from tests.models.onnx_nodes import OneNode, floats, integers
 from tests.models.onnx_runs import run
 
@@ -15,6 +17,14 @@ ROI = np.array([0, 0, -0.1, 0.2, 1, 1, 0.9, 1.15], np.float32)
 
 def scales(*each: float) -> np.ndarray:
     return np.array(each, np.float32)
+
+
+def test_deformable_convolutions_take_no_memory_before_they_are_refused() -> None:
+    text = "m (float[1,1,30000,30000] x, float[1,1,30000,30000] w, float[1,1800000000,1,1] o) => (float[1,1,1,1] y)"
+    made = model(f"{text} {{ y = DeformConv(x, w, o) }}")
+    made.opset_import[0].version = 19
+    with pytest.raises(NotSupported, match="its kernel has 900000000 elements"):
+        import_model(made, {})
 
 
 WINDOW = ("pads", "strides", "dilations")

@@ -14,6 +14,9 @@ from app.models.onnx.operands import FLOATS
 from app.models.onnx.shapes import along, removed
 from app.models.onnx.tensors import Unsupported, View
 
+_MOST_CONSTANT = 1 << 22
+"""Coordinates of places that are not moved, which are made while the graph is built."""
+
 
 @maps("DeformConv")
 def deform_conv(node: Node) -> View:
@@ -40,6 +43,8 @@ def deform_conv(node: Node) -> View:
             f"its offsets have sizes {list(offsets.sizes)} and its weights {list(weights.sizes)}, which do not fit"
             f" {list(x.sizes)} with group {groups} and offset_group {parts}"
         )
+    if elements * max(outer) > _MOST_CONSTANT:
+        raise Unsupported(f"its kernel has {elements} elements, and {max(outer)} places along an axis")
     moved = node.reshaped(offsets, (batch * parts, elements, 2, *outer))
     axes = [Axis(size, False, "zeros") for size in images]
     taps = []

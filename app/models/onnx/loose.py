@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
-import numpy as np
-
+from app.contract.constants import DataType
 from app.models.onnx.mapping import Node, Value
 from app.models.onnx.shapes import inserted
 from app.models.onnx.tensors import Sizes, View
@@ -129,7 +128,10 @@ def coordinate(node: Node, places: Places) -> Taken | None:
     if places.along is not None or places.repeated:
         return None
     (axis,) = places.axes
-    values = laid(node.build.constant(np.arange(places.mask.sizes[axis])), places.mask, [axis])
+    attributes = {"ValueDataType": "INT64", "ValueStart": 0, "ValueDelta": 1}
+    outputs = {"OutputTensor": (DataType.INT64, places.mask.sizes[axis : axis + 1])}
+    made = node.build.operator("FILL_VALUE_SEQUENCE", {}, attributes, outputs)
+    values = laid(made["OutputTensor"], places.mask, [axis])
     assert values is not None, "there are as many"
     return Taken(places.label, places.why, places.mask, values)
 
