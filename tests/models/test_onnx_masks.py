@@ -1,4 +1,5 @@
-"""What is written to where a mask is true: sizes on the way follow from elements, and those of the result do not."""
+"""What is written to where a mask is true, and computed of what lies there: sizes on the way follow from elements, and
+those of the result do not."""
 
 from typing import Any
 
@@ -23,6 +24,8 @@ KNOWN: dict[str, Any] = {
     "line": np.array([1, 2, 3, 4, 5], np.float32),
     "column": np.array([[1], [2], [3], [4]], np.float32),
     "square": RANDOM.standard_normal((5, 5)).astype(np.float32),
+    "bytes": RANDOM.integers(0, 256, (5, 3), np.uint8),
+    "scales": np.array([0.5, 0.25, 0.5, 0.5, 0.5], np.float32),
     "zero": np.array([0]),
     "one": np.array([1]),
     "two": np.array([2]),
@@ -32,6 +35,9 @@ KNOWN: dict[str, Any] = {
     "second": np.array(1),
     "third": np.array(2),
     "ones": np.array([1, 1, 1]),
+    "rows": np.array([-1, 5]),
+    "parts": np.array([2, 3]),
+    "fives": np.array([1, 5]),
 }
 COUNT = "f = Reshape(m, all) i = Cast<to=7>(f) n = ReduceSum<keepdims=1>(i)"
 AT = "p = NonZero(m) at = Transpose<perm=[1,0]>(p)"
@@ -53,6 +59,8 @@ WRITTEN = {
     "by places": f"{AT} b0 = Gather<axis=1>(at, first) b1 = Gather<axis=1>(at, second) b2 = Gather<axis=1>(at, third)"
     " n = Shape(b1) u = Expand(half, n) c0 = Unsqueeze(b0, one) c1 = Unsqueeze(b1, one) c2 = Unsqueeze(b2, one)"
     " d = Concat<axis=1>(c0, c1, c2) z = ScatterND(x, d, u)",
+    "added": f"{AT} v = GatherND(y, at) z = ScatterND<reduction='add'>(x, at, v)",
+    "multiplied": f"{AT} v = GatherND(y, at) w = Abs(v) z = ScatterND<reduction='mul'>(x, at, w)",
     "not zero": "p = NonZero(x) at = Transpose(p) v = GatherND(y, at) u = Neg(v) z = ScatterND(x, at, u)",
 }
 ALL_AT = "k = Unsqueeze(r, all) t = Shape(x) m = Expand(k, t)"
@@ -73,7 +81,8 @@ HEAD = "m (float[3,4,5] x, float[3,4,5] y, bool[3,4,5] m, bool[3,4] r) => (float
 @pytest.mark.parametrize("nodes", WRITTEN.values(), ids=WRITTEN)
 @pytest.mark.parametrize("mask", [M, np.zeros_like(M), np.ones_like(M)], ids=["some", "none", "all"])
 def test_what_is_written_to_where_a_mask_is_true(nodes: str, mask: Array) -> None:
-    compare(HEAD.replace("bool[3,4] r", "bool[3,4] _").format(nodes), {"x": X, "y": Y, "m": mask, "_": ROWS})
+    text = HEAD.replace("bool[3,4] r", "bool[3,4] _").format(nodes).replace("'", '"')
+    compare(text, {"x": X, "y": Y, "m": mask, "_": ROWS})
 
 
 @pytest.mark.parametrize("nodes", OF_ROWS.values(), ids=OF_ROWS)
@@ -106,9 +115,91 @@ def test_in_bodies_of_functions() -> None:
     np.testing.assert_array_equal(run(made, {"x": X, "m": M})["z"], expected)
 
 
+TAKEN = f"{AT} v = GatherND(y, at)"
+OF_EACH_ROW = "q = NonZero(r) o = Transpose<perm=[1,0]>(q) v = GatherND(y, o)"
+TOTALS = {
+    "sum": f"{TAKEN} z = ReduceSum<keepdims=0>(v)",
+    "mean": f"{TAKEN} z = ReduceMean(v)",
+    "product": f"{TAKEN} w = Tanh(v) z = ReduceProd(w)",
+    "largest": f"{TAKEN} z = ReduceMax<keepdims=0>(v)",
+    "smallest": f"{TAKEN} w = Cast<to=7>(v) u = ReduceMin(w) z = Cast<to=1>(u)",
+    "of lines": f"{OF_EACH_ROW} z = ReduceSum<keepdims=0>(v, zero)",
+    "of all lines": f"{OF_EACH_ROW} w = Mul(v, line) z = ReduceMean<keepdims=0>(w)",
+    "within lines": f"{OF_EACH_ROW} w = ReduceMean<axes=[1]>(v) u = Sub(v, w) s = ReduceL2<axes=[1], keepdims=0>(u)"
+    " z = ReduceSum<keepdims=0>(s)",
+    "parts of lines": f"{OF_EACH_ROW} a, b = Split<axis=1>(v, parts) c = Slice(v, two, five, one) d = Mul(b, c)"
+    " z = ReduceSum<keepdims=0>(d, zero)",
+    "beside each other": f"{OF_EACH_ROW} a = Unsqueeze(v, zero) t = Transpose<perm=[2,1,0]>(a) b = Squeeze(t, two)"
+    " z = ReduceMax<axes=[1]>(b)",
+    "with zeros of their sizes": f"{TAKEN} s = Shape(v) o = ConstantOfShape(s) w = Add(o, v) e = Expand(w, s)"
+    " f = Reshape(e, all) z = ReduceSum(f)",
+    "of columns": "k = Gather<axis=0>(r, first) p = NonZero(k) i = Squeeze(p, zero) v = Gather<axis=1>(y, i)"
+    " w = Exp(v) z = ReduceSum<keepdims=0>(w, one)",
+    "quantized": f"{OF_EACH_ROW} i, s, b = DynamicQuantizeLinear(v) j = MatMulInteger(i, bytes, b) f = Cast<to=1>(j)"
+    " w = Mul(f, s) k = QuantizeLinear(w, half) d = DequantizeLinear(k, half) z = ReduceSum(d)",
+    "looked up": "p = NonZero(x) at = Transpose(p) f = Floor(x) i = Cast<to=7>(f) j = GatherND(i, at)"
+    " t = Gather<axis=0>(line, j) z = ReduceSum(t)",
+}
+
+
+@pytest.mark.parametrize("nodes", TOTALS.values(), ids=TOTALS)
+def test_what_is_computed_of_all_that_is_taken(nodes: str) -> None:
+    """Whatever lies where nothing is taken."""
+    text = HEAD.replace("float[3,4,5] z", "float[size] z").format(nodes)
+    made = model(text, **KNOWN)
+    if "DequantizeLinear" in nodes:
+        made.opset_import[0].version = 19  # the reference has none of before
+    x = X.clip(-4, 4)
+    y = np.where(np.broadcast_to(ROWS[..., None], M.shape) if "NonZero(r)" in nodes else M, Y, np.float32(np.nan))
+    inputs = {"x": x, "y": Y if "Gather<axis=1>" in nodes else y.astype(np.float32), "m": M, "r": ROWS}
+    (expected,) = ReferenceEvaluator(made).run(None, inputs)
+    given = {name: inputs[name] for name in inputs}
+    np.testing.assert_allclose(run(made, given)["z"], np.asarray(expected), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(("operator", "expected"), [("ReduceMean", np.nan), ("ReduceSum", 0), ("ReduceMax", -np.inf)])
+def test_what_is_computed_of_none(operator: str, expected: float) -> None:
+    made = model(HEAD.replace("[3,4,5] z", "[size] z").format(f"{TAKEN} z = {operator}<keepdims=0>(v)"), **KNOWN)
+    np.testing.assert_array_equal(run(made, {"x": X, "y": Y, "m": M & ~M, "r": ROWS})["z"], np.float32(expected))
+
+
+LEADING = "a0 = Slice(at, zero, one, one) a1 = Slice(at, one, two, one) b0 = Squeeze(a0, one) b1 = Squeeze(a1, one)"
+AS_TUPLES = "c0 = Unsqueeze(b0, all) c1 = Unsqueeze(b1, all)"
+MIXTURES = {
+    "added": f"{LEADING} {AS_TUPLES} u0 = Unsqueeze(x, zero) t0 = Transpose<perm=[1,0,2]>(u0) g0 = GatherND(t0, c1)"
+    " t1 = Transpose<perm=[1,0,2]>(g0) h = Reshape(t1, rows) k = MatMul(h, square) d = Concat<axis=-1>(c1, c0)"
+    " u1 = Unsqueeze(w, two) v = GatherND(u1, d) p = Mul(k, v) z = ScatterND<reduction='add'>(x, c1, p)",
+    "added by rows": f"{LEADING} h = Gather<axis=0>(x, b1) k = Gemm(h, square, line) i = Mul(b1, two) j = Add(i, b0)"
+    " f = Reshape(w, all) v = Gather<axis=0>(f, j) s = Shape(j) g = Concat<axis=0>(s, one) e = Reshape(v, g)"
+    " p = Mul(k, e) q = Expand(p, fives) c1 = Unsqueeze(b1, one) l = Shape(q) o = Expand(c1, l)"
+    " z = ScatterElements<axis=0, reduction='add'>(x, o, q)",
+    "largest": f"{LEADING} {AS_TUPLES} h = GatherND(x, c1) k = Exp(h) z = ScatterND<reduction='max'>(x, c1, k)",
+    "written": f"{LEADING} {AS_TUPLES} h = GatherND(x, c1) d = Concat<axis=1>(c1, c0) v = GatherND(w, d)"
+    " e = Unsqueeze(v, one) p = Mul(h, e) z = ScatterND(x, c1, p)",
+}
+
+
+@pytest.mark.parametrize("nodes", MIXTURES.values(), ids=MIXTURES)
+def test_mixtures_of_experts(nodes: str) -> None:
+    """As they are exported: those rows of x that have chosen this expert, as their first or as their second."""
+    text = "m (float[6,5] x, float[6,2] w, bool[2,6] m) => (float[6,5] z) { p9 = NonZero(m) at = Transpose(p9) "
+    x, w, chosen = RANDOM.standard_normal((6, 5)), RANDOM.random((6, 2)), RANDOM.integers(0, 2, (2, 6)) > 0
+    x[~chosen.any(0)] = np.inf
+    inputs = {"x": x.astype(np.float32), "w": w.astype(np.float32), "m": chosen}
+    compare(text + nodes.replace("'", '"') + " }", inputs)
+
+
 REFUSED = {
     "another mask": f"{AT} o = Not(m) q = NonZero(o) w = Transpose(q) v = GatherND(y, w) z = ScatterND(x, at, v)",
-    "added": f"{AT} v = GatherND(y, at) z = ScatterND<reduction='add'>(x, at, v)",
+    "in pairs": f"{AT} v = GatherND(y, at) a = Unsqueeze(v, one) b = Unsqueeze(v, zero) c = Mul(a, b)"
+    " d = ReduceSum<keepdims=0>(c) z = Mul(d, y)",
+    "added again and again": f"{AT} v = GatherND(y, at) {COUNT} e = Expand(v, n)"
+    " z = ScatterND<reduction='add'>(x, at, e)",
+    "as they come": f"{AT} v = GatherND(y, at) f = Reshape(v, ones) d = ReduceSum<keepdims=0>(f) z = Mul(d, y)",
+    "their number": f"{AT} {LENGTH} d = Cast<to=1>(n) z = Mul(d, y)",
+    "of each column": "q = NonZero(r) o = Transpose(q) v = GatherND(y, o) d = ReduceLogSumExp(v) z = Mul(d, y)",
+    "quantized by columns": f"{OF_EACH_ROW} k = QuantizeLinear(v, scales) d = DequantizeLinear(k, scales)"
+    " e = ReduceSum<keepdims=0>(d) z = Mul(e, y)",
     "other order": f"{AT} v = GatherND(y, at) k = Concat<axis=0>(two, one, zero) o = Gather<axis=1>(at, k)"
     " z = ScatterND(x, o, v)",
     "a part": f"{AT} v = GatherND(y, at) o = Slice(at, zero, two, one) z = ScatterND(x, o, v)",

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from app.models.onnx.errors import NotSupported
+from app.models.onnx.importer import import_model
+from tests.models.documents import model
 from tests.models.onnx_nodes import OneNode, floats, integers
 from tests.models.onnx_runs import run
 
@@ -15,6 +17,17 @@ ROI = np.array([0, 0, -0.1, 0.2, 1, 1, 0.9, 1.15], np.float32)
 
 def scales(*each: float) -> np.ndarray:
     return np.array(each, np.float32)
+
+
+def test_deformable_convolutions_take_no_memory_before_they_are_refused() -> None:
+    text = "m (float[1,1,30000,30000] x, float[1,1,30000,30000] w, float[1,1800000000,1,1] o) => (float[1,1,1,1] y)"
+    made = model(f"{text} {{ y = DeformConv(x, w, o) }}")
+    made.opset_import[0].version = 19
+    with pytest.raises(NotSupported, match="its kernel has 900000000 elements"):
+        import_model(made, {})
+
+
+WINDOW = ("pads", "strides", "dilations")
 
 
 @pytest.mark.parametrize(
@@ -243,6 +256,33 @@ def test_elements_at_places_of_a_grid(mode: str, padding: str, aligned: int) -> 
         OneNode("GridSample", [floats(1, 2, 3, 2, 4), 2 * floats(1, 2, 2, 3, 3)], opset=22, **attributes).compare(1e-4)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "offset_group", "attributes"),
+    [
+        ((3, 4, 3, 2), 1, {}),
+        ((4, 2, 2, 3), 2, {"group": 2, "pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}),
+        ((2, 1, 1, 1), 4, {"group": 4, "kernel_shape": [1, 1]}),
+    ],
+)
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_deformable_convolutions(
+    sizes: tuple[int, ...], offset_group: int, attributes: dict[str, Any], has_mask: bool
+) -> None:
+    """Places that the offsets move beyond the image are partly of zeros."""
+    sizes = (sizes[0] * attributes.get("group", 1), *sizes[1:])
+    x, weights = floats(2, 4, 5, 6), floats(*sizes)
+    pads, steps, spread = (attributes.get(name, [0, 0, 0, 0] if name == "pads" else [1, 1]) for name in WINDOW)
+    outer = [
+        (size + pads[k] + pads[k + 2] - spread[k] * (sizes[2 + k] - 1) - 1) // steps[k] + 1
+        for k, size in enumerate(x.shape[2:])
+    ]
+    count = offset_group * sizes[2] * sizes[3]
+    inputs = [x, weights, 2 * floats(2, 2 * count, *outer), None, None]
+    if has_mask:
+        inputs[3:] = [floats(sizes[0]), floats(2, count, *outer)]
+    OneNode("DeformConv", inputs, opset=19, offset_group=offset_group, **attributes).compare()
+
+
 def test_places_of_a_grid_that_are_no_numbers_are_somewhere() -> None:
     grid = np.full((2, 1, 3, 2), np.nan, np.float32)
     for mode in ("nearest", "bilinear"):
@@ -256,6 +296,14 @@ def test_places_of_a_grid_that_are_no_numbers_are_somewhere() -> None:
         (OneNode("GridSample", [X, floats(2, 5, 3, 3)]), "do not fit"),
         (OneNode("GridSample", [X, floats(2, 5, 3, 2)], padding_mode="wrap"), "its padding_mode wrap"),
         (OneNode("GridSample", [X.astype(np.int32), floats(2, 5, 3, 2)]), "its type INT32"),
+        (OneNode("DeformConv", [X, floats(1, 4, 2, 2), floats(2, 8, 2, 1)], opset=19), "do not fit"),
+        (OneNode("DeformConv", [X[0], floats(1, 4, 2, 2), floats(2, 8, 2, 1)], opset=19), "images of floats"),
+        (
+            OneNode("DeformConv", [X, floats(1, 4, 2, 2), floats(2, 8, 2, 1)], opset=19, kernel_shape=[3, 3]),
+            "its kernel_shape",
+        ),
+        (OneNode("RandomNormalLike", [X]), "make its output an input of the model"),
+        (OneNode("Bernoulli", [X]), "make its output an input of the model"),
         (OneNode("Conv", [floats(1, 1, 2, 2, 2, 2), floats(1, 1, 1, 1, 1, 1)]), "4 spatial dimensions"),
         (OneNode("Conv", [X, floats(1, 4, 9, 9)]), "larger than the tensor"),
         (OneNode("ConvTranspose", [X, floats(4, 1, 1, 1)], output_shape=[9, 9]), "a stride or more beyond"),

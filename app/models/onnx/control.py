@@ -10,8 +10,8 @@ import numpy as np
 
 from app.models.onnx.booleans import mark
 from app.models.onnx.builder import Array, Builder
+from app.models.onnx.loose import Loose
 from app.models.onnx.mapping import Value
-from app.models.onnx.masks import Loose
 from app.models.onnx.movement import joined
 from app.models.onnx.operands import require
 from app.models.onnx.protos import sizes_of

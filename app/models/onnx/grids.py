@@ -34,7 +34,7 @@ _CUBIC = (
 """Weights of the four elements around a place, as polynomials of how far it is behind the second one."""
 
 
-class _Axis(NamedTuple):
+class Axis(NamedTuple):
     """A dimension that is sampled, and what is beyond its elements."""
 
     size: int
@@ -48,7 +48,7 @@ class _Axis(NamedTuple):
         return 1 if self.padding == "zeros" else 0
 
 
-class _Tap(NamedTuple):
+class Tap(NamedTuple):
     """An element along one dimension: which one it is for each place, and what it weighs; None is 1."""
 
     element: View
@@ -70,25 +70,29 @@ def grid_sample(node: Node) -> View:
         raise Unsupported(f"its mode is {mode} and its type {x.data_type}")
     outputs = (*x.sizes[:2], *grid.sizes[1:-1])
     batch, places = x.sizes[0], prod(grid.sizes[1:-1])
-    axes = [_Axis(size, bool(node.attribute("align_corners")), padding) for size in x.sizes[2:]]
+    axes = [Axis(size, bool(node.attribute("align_corners")), padding) for size in x.sizes[2:]]
     taps = []
     for last, axis in zip(reversed(range(count)), axes, strict=True):  # the grid has the last dimension first
         part = window(node, grid, [*map(range, grid.sizes[:-1]), range(last, last + 1)])
         assert isinstance(part, View), "there are places"
         laid = node.cast(node.reshaped(part, (batch, 1, places)), DataType.FLOAT32)
-        taps.append(_taps(node, _coordinate(node, laid, axis), axis, mode))
+        taps.append(taps_of(node, _coordinate(node, laid, axis), axis, mode))
     rings = [0, 0, *(axis.ring for axis in axes)]
     x = padded(node, x, rings, rings)
     lines = node.reshaped(x, (*x.sizes[:2], prod(x.sizes[2:])))
-    total: View | None = None
-    for chosen in product(*taps):
-        term = _term(node, lines, x.sizes[2:], chosen)
-        total = term if total is None else binary(node, "ELEMENT_WISE_ADD", total, term)
-    assert total is not None, "there is a tap along each dimension"
-    return node.reshaped(node.cast(total, x.data_type), outputs)
+    return node.reshaped(node.cast(sampled(node, lines, x.sizes[2:], taps), x.data_type), outputs)
 
 
-def _coordinate(node: Node, grid: View, axis: _Axis) -> View:
+def sampled(node: Node, lines: View, sizes: Sequence[int], taps: Sequence[Sequence[Tap]]) -> View:
+    """What is at the places that `taps` along each of the dimensions `sizes` lead to, which are one of `lines`: in
+    float32 if it is weighted."""
+    first, *rest = (_term(node, lines, sizes, chosen) for chosen in product(*taps))
+    for each in rest:
+        first = binary(node, "ELEMENT_WISE_ADD", first, each)
+    return first
+
+
+def _coordinate(node: Node, grid: View, axis: Axis) -> View:
     """Where -1 to 1 lead to, in elements from the first one on."""
     behind = linear(node, grid, 1.0, 1.0)
     if axis.aligned:
@@ -98,7 +102,7 @@ def _coordinate(node: Node, grid: View, axis: _Axis) -> View:
     return _inside(node, made, axis)
 
 
-def _inside(node: Node, place: View, axis: _Axis) -> View:
+def _inside(node: Node, place: View, axis: Axis) -> View:
     """Turned back at the borders if that is the padding. What is beyond them otherwise is for `_index`."""
     if axis.padding != "reflection":
         return place
@@ -111,21 +115,21 @@ def _inside(node: Node, place: View, axis: _Axis) -> View:
     return linear(node, binary(node, "ELEMENT_WISE_MIN", there, back), 1.0, first)
 
 
-def _taps(node: Node, place: View, axis: _Axis, mode: str) -> list[_Tap]:
+def taps_of(node: Node, place: View, axis: Axis, mode: str) -> list[Tap]:
     """Around a coordinate along a dimension."""
     if mode == "nearest":
         attributes = {"RoundingMode": "HALVES_TO_NEAREST_EVEN"}
         nearest = operate(node, "ELEMENT_WISE_ROUND", {"InputTensor": place}, attributes)
-        return [_Tap(_index(node, nearest, 0, axis), None)]
+        return [Tap(_index(node, nearest, 0, axis), None)]
     below = operate(node, "ELEMENT_WISE_FLOOR", {"InputTensor": place})
     part = binary(node, "ELEMENT_WISE_SUBTRACT", place, below)
     if mode == "linear":
         before = linear(node, part, -1.0, 1.0)
-        return [_Tap(_index(node, below, 0, axis), before), _Tap(_index(node, below, 1, axis), part)]
-    return [_Tap(_index(node, below, k - 1, axis), _polynomial(node, part, each)) for k, each in enumerate(_CUBIC)]
+        return [Tap(_index(node, below, 0, axis), before), Tap(_index(node, below, 1, axis), part)]
+    return [Tap(_index(node, below, k - 1, axis), _polynomial(node, part, each)) for k, each in enumerate(_CUBIC)]
 
 
-def _index(node: Node, place: View, more: int, axis: _Axis) -> View:
+def _index(node: Node, place: View, more: int, axis: Axis) -> View:
     """In the tensor with its ring, of a whole number and some `more`."""
     moved = _inside(node, linear(node, place, 1.0, float(more)), axis)
     attributes = {"MinMaxDataType": "FLOAT32", "Min": float(-axis.ring), "Max": float(axis.size - 1 + axis.ring)}
@@ -141,7 +145,7 @@ def _polynomial(node: Node, x: View, factors: Sequence[float]) -> View:
     return made
 
 
-def _term(node: Node, lines: View, sizes: Sequence[int], taps: Sequence[_Tap]) -> View:
+def _term(node: Node, lines: View, sizes: Sequence[int], taps: Sequence[Tap]) -> View:
     """One element of each place, in float32 if it is weighted."""
     index, weight = taps[0].element, taps[0].weight
     for size, tap in zip(sizes[1:], taps[1:], strict=True):

@@ -19,8 +19,9 @@ from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.control import CONTROL, NOTHING, Held, Nothing, Scope, Settled
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
 from app.models.onnx.folding import OF_ANY_SIZE, SMALL, folded, is_foldable
+from app.models.onnx.loose import Loose
 from app.models.onnx.mapping import MAPPINGS, Node, Value
-from app.models.onnx.masks import NO_SIZES, Loose, begun, followed
+from app.models.onnx.masks import NO_SIZES, begun, followed
 from app.models.onnx.protos import (
     body_of,
     label_of,

@@ -1,83 +1,38 @@
 """Tensors whose sizes follow from elements: where a mask is true, and what lies there. DirectML has none of them.
 
 But what is written back to where the same mask is true, x[mask] = f(y[mask]), is a choice between two tensors of known
-sizes. So each says what it would be at all places, and ScatterND chooses. What Expand, Reshape and Slice make of sizes
-on the way need not be known: elements keep their order, and ScatterND takes one for each place, or the model is no
-valid one.
+sizes, and what is added to rows, or summed over all that is taken, is a sum of choices. So each says what it would be
+at all places, and where among its sizes their number is. Where Expand, Reshape and Slice make others of these that are
+not known, it may be written to places still: elements keep their order, and ScatterND takes one for each place, or the
+model is no valid one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 
-from app.contract.constants import DataType
-from app.models.onnx.activations import ACTIVATIONS
-from app.models.onnx.booleans import mark, mark_outputs
-from app.models.onnx.element_wise import BINARY, COMPARISONS, UNARY, VARIADIC, chosen, predicate
-from app.models.onnx.indexing import gathered
-from app.models.onnx.mapping import MAPPINGS, Node, Value, maps
+from app.models.onnx.element_wise import predicate
+from app.models.onnx.loose import Counts, Dims, First, Given, Loose, Made, Places, Repeated, Rows, Taken, as_dims, laid
+from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import number, operate
-from app.models.onnx.reading import schema_of
-from app.models.onnx.scatter_reductions import reduction_of
-from app.models.onnx.shapes import axis_of, inserted, integers
-from app.models.onnx.tensors import Sizes, Unsupported, View
+from app.models.onnx.reductions import FUNCTIONS
+from app.models.onnx.shapes import axes_of, axis_of, inserted, integers, removed
+from app.models.onnx.taken import (
+    ELEMENT_WISE,
+    element_wise,
+    gathered_by,
+    of_rows,
+    quantized,
+    quantized_by_range,
+    sliced,
+    split,
+    transposed,
+)
+from app.models.onnx.tensors import Unsupported, View
 from app.models.onnx.views import axes_given
-
-
-@dataclass(frozen=True, slots=True)
-class Loose:
-    """A tensor whose sizes follow from elements; `why`, of the node `label`, is for who cannot take it."""
-
-    label: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Counts(Loose):
-    """Sizes of such tensors, and what is computed of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Places(Loose):
-    """Coordinates of where `mask` is true, those along `axes` of it. They lie along this one of two dimensions; one
-    coordinate may have no dimension for it."""
-
-    mask: View
-    axes: tuple[int, ...]
-    along: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Taken(Loose):
-    """Those of `values` where `mask`, of the same sizes, is true. The last dimensions may be `rest`, in which the mask
-    does not change."""
-
-    mask: View
-    values: View
-    rest: Sizes
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated(Loose):
-    """`value` again and again."""
-
-    value: View
-
-
-@dataclass(frozen=True, slots=True)
-class First(Loose):
-    """So many of `values`, from the first on."""
-
-    values: View
-
-
-Given: TypeAlias = Value | Loose | None
-"""An input of a node, which may be left out."""
-
-Made: TypeAlias = Value | Loose | None
-"""None if it cannot be made."""
+from app.models.onnx.written import scattered, total
 
 NO_SIZES = "DirectML's sizes are known before, and those of its outputs follow from elements that are not"
 
@@ -131,85 +86,201 @@ def _loose(given: Sequence[Given]) -> list[Loose]:
 
 
 def _counted(node: Node, given: Sequence[Given]) -> Made:
+    """Shape, of which a part may be known."""
     first, *_ = _loose(given)
-    return Counts(first.label, first.why)
+    dims, mask = _dims(first)
+    if node.type != "Shape" or dims is None:
+        return Counts(first.label, first.why)
+    counts = Counts(first.label, first.why, mask, dims)
+    return _part(counts, dims[slice(node.attribute("start", 0), node.attribute("end"))])
+
+
+def _dims(loose: Loose) -> tuple[Dims | None, View | None]:
+    """Sizes, as far as they are known, and the mask of which one is."""
+    match loose:
+        case Taken():
+            return loose.dims, loose.mask
+        case Places(repeated=False):
+            dims: list[int | None] = [None]
+            if loose.along is not None:
+                dims.insert(loose.along, len(loose.axes))
+            return tuple(dims), loose.mask
+        case Counts(mask=mask) if mask is not None:
+            return (len(loose.dims),) if loose.has_dimension else (), mask
+    return None, None
+
+
+def _part(counts: Counts, dims: Dims, *, has_dimension: bool = True) -> Made:
+    """Some of sizes. Those of which none is loose are known."""
+    if None not in dims:
+        known = np.array(dims, np.int64)
+        return known if has_dimension else known.reshape(())
+    return replace(counts, dims=dims, has_dimension=has_dimension)
 
 
 def _computed(node: Node, given: Sequence[Given]) -> Made:
     """Of sizes, if all that is loose are such."""
-    return _counted(node, given) if all(isinstance(each, Counts) for each in _loose(given)) else None
+    loose = _loose(given)
+    if not all(isinstance(each, Counts) for each in loose):
+        return None
+    first, *_ = loose
+    return Counts(first.label, first.why)
 
 
 def _element_wise(node: Node, given: Sequence[Given]) -> Made:
-    """The same at all places, whatever it is where nothing is taken."""
-    loose = _loose(given)
-    taken = [each for each in loose if isinstance(each, Taken)]
-    if len(taken) < len(loose):  # what several coordinates are broadcast to is asked as the sizes of their sum
-        return _counted(node, given) if all(isinstance(each, Counts | Places) for each in loose) else None
-    first = taken[0]
-    if any(each.mask != first.mask or each.rest != first.rest for each in taken):
+    made = element_wise(node, given)
+    if made is not None:
+        return made
+    if not all(isinstance(each, Counts | Places) for each in _loose(given)):
         return None
-    for index, each in enumerate(given):
-        if isinstance(each, Taken):
-            node.inputs[index] = each.values
-        elif each is not None and len(node.sizes(index)) > len(first.rest):
-            view = node.view(index)
-            if view.elements != 1:
-                return None
-            node.inputs[index] = node.reshaped(view, ())
-    made = MAPPINGS["", node.type](node)
-    if not isinstance(made, View) or made.sizes != first.values.sizes:
-        return None
-    schema = schema_of("", node.type, node.opset)
-    if schema is not None:
-        mark_outputs(node.build, schema, node.inputs, node.attributes, [made])
-    return replace(first, values=made)
-
-
-def _of_rows(node: Node, given: Sequence[Given]) -> Made:
-    """What is made of each row by itself, as a layer does."""
-    x, *others = given
-    if not isinstance(x, Taken) or len(x.rest) != 1 or _loose(others) or node.attribute("axis", 1) not in (1, -1):
-        return None
-    if node.attribute("transA") or (len(others) > 1 and len(node.sizes(2)) > 1) or any(node.wanted[1:]):
-        return None
-    *places, size = x.values.sizes
-    node.inputs[0] = node.reshaped(x.values, (x.values.elements // size, size))
-    outputs = MAPPINGS["", node.type](node)
-    made = outputs[0] if isinstance(outputs, list) else outputs
-    if not isinstance(made, View) or made.sizes[:-1] != node.sizes(0)[:1]:
-        return None
-    rest = made.sizes[1:]
-    mask = replace(x.mask, sizes=(*places, *rest))
-    return replace(x, mask=mask, values=node.reshaped(made, mask.sizes), rest=rest)
+    first, *_ = _loose(given)
+    inexact = Counts(first.label, first.why)
+    match node.type, list(given):
+        case "Cast", [Counts() as counts] if int(node.attribute("to")) in _INTEGERS:
+            return counts
+        case "Equal", [Counts(mask=mask) as counts, np.ndarray() as known] if mask is not None and (known < 0).all():
+            if counts.has_dimension and known.shape in ((), (1,), (len(counts.dims),)):
+                return np.zeros(len(counts.dims), np.bool_)
+        case "Where", [np.ndarray() as condition, _, Counts(has_dimension=True) as counts]:
+            if condition.shape == (len(counts.dims),) and not condition.any():
+                return counts
+    return inexact
 
 
 def _in_order(node: Node, given: Sequence[Given]) -> Made:
     """What keeps elements in their order, however sizes change."""
     match given[0]:
         case Taken() as taken:
-            return replace(taken, rest=())
-        case Repeated() | First() | Counts() as same:
+            return as_dims(node, taken, None)
+        case Repeated() | First() as same:
             return same
+        case Counts() as counts:
+            return Counts(counts.label, counts.why)
         case Places(along=None) as places:
-            return places
+            return replace(places, repeated=True)
     return None
+
+
+def _reshaped(node: Node, given: Sequence[Given]) -> Made:
+    x, shape = given
+    is_flat = isinstance(shape, np.ndarray) and shape.tolist() == [-1]
+    match x:
+        case Taken():
+            return as_dims(node, x, _dims_wanted(node, x, shape))
+        case Counts() if is_flat:
+            return replace(x, has_dimension=True)
+        case Places(along=None) if is_flat:
+            return x
+    return _in_order(node, given)
+
+
+def _dims_wanted(node: Node, x: Taken, shape: Given) -> Dims | None:
+    """What a shape says of the elements of `x`, with None for the count of them."""
+    dims: list[int | None]
+    match shape:
+        case np.ndarray():
+            dims = shape.tolist()
+        case Counts(mask=mask) if mask == x.mask:
+            dims = [*shape.dims]
+        case _:
+            return None
+    if 0 in dims and not node.attribute("allowzero", 0):
+        if x.dims is None or dims.index(0) >= len(x.dims):
+            return None
+        dims = [own if each == 0 else each for own, each in zip([*x.dims, *dims[len(x.dims) :]], dims, strict=False)]
+    if -1 in dims:
+        known = prod(each for each in dims if each not in (None, -1) and each is not None)
+        free = prod(x.rest) // known if None in dims and known else None
+        dims[dims.index(-1)] = free
+    return tuple(dims)
+
+
+def _flattened(node: Node, given: Sequence[Given]) -> Made:
+    x = given[0]
+    if not isinstance(x, Taken) or x.dims is None:
+        return _in_order(node, given)
+    axis = int(node.attribute("axis"))
+    before, behind = x.dims[:axis], x.dims[axis:]
+    sides = (None if None in side else prod(each or 0 for each in side) for side in (before, behind))
+    return as_dims(node, x, tuple(sides))
 
 
 def _expanded(node: Node, given: Sequence[Given]) -> Made:
     x, shape = given
-    if isinstance(x, First):  # of which there may be one, to be repeated
-        return None
-    if isinstance(x, Loose):
-        return _in_order(node, given)
+    wanted: Dims | None = None
+    if isinstance(shape, np.ndarray):
+        wanted = tuple(shape.tolist())
+    elif isinstance(shape, Counts) and shape.mask is not None:
+        wanted = shape.dims
+    match x:
+        case Taken(along=along) if along is not None and wanted is not None:
+            is_same = not isinstance(shape, Counts) or shape.mask == x.mask
+            return _broadcast(x, wanted) if is_same else None
+        case Places(along=None) if wanted == (None,) and isinstance(shape, Counts) and shape.mask == x.mask:
+            return x
+        case Places(axes=(_,), along=1):
+            return Rows(x.label, x.why, x)
+        case First():  # of which there may be one, to be repeated
+            return None
+        case Loose():
+            return _in_order(node, given)
     assert isinstance(shape, Loose), "one of both is"
+    if isinstance(shape, Counts) and wanted is not None:
+        made = _spread(node.view(0), shape)
+        if made is not None:
+            return made
     return Repeated(shape.label, shape.why, node.view(0))
+
+
+def _spread(value: View, shape: Counts) -> Taken | None:
+    """`value` in these sizes."""
+    if shape.mask is None or shape.dims.count(None) != 1:
+        return None
+    ones = (1,) * len(shape.mask.sizes)
+    along = shape.dims.index(None)
+    behind = len(shape.dims) - along - 1
+    if len(value.sizes) > behind:
+        place = len(value.sizes) - behind - 1
+        if value.sizes[place] != 1:
+            return None
+        value = removed(value, place)
+    rest = tuple(each for each in shape.dims if each is not None)
+    if len(value.sizes) > len(rest):
+        return None
+    sizes = np.broadcast_shapes(value.sizes, rest)
+    return Taken(shape.label, shape.why, shape.mask, value.broadcast((*ones, *sizes)), along)
+
+
+def _broadcast(x: Taken, wanted: Dims) -> Taken | None:
+    """`x` repeated to these sizes, each place once."""
+    assert x.along is not None, "its sizes are known"
+    behind = len(x.rest) - x.along
+    sizes = [*wanted]
+    if len(sizes) > behind and sizes.pop(len(sizes) - behind - 1) not in (None, 1):
+        return None
+    if None in sizes:
+        return None
+    places = len(x.mask.sizes)
+    rest = np.broadcast_shapes(x.rest, tuple(each or 0 for each in sizes))
+    values = inserted(x.values, places, len(rest) - len(x.rest))
+    return x.of_rest(values.broadcast((*x.values.sizes[:places], *rest)), len(rest) - behind)
+
+
+def _constant_of_shape(node: Node, given: Sequence[Given]) -> Made:
+    shape = given[0]
+    if not isinstance(shape, Counts):
+        return None
+    value = node.attribute("value")
+    one = np.zeros((), np.float32) if value is None else value.reshape(())
+    return _spread(node.build.constant(one), shape) or _computed(node, given)
 
 
 def _sliced(node: Node, given: Sequence[Given]) -> Made:
     x = given[0]
     if isinstance(x, Counts):
-        return x
+        return _sizes_between(node, x, given)
+    if isinstance(x, Taken) and all(isinstance(each, np.ndarray) for each in given[1:] if each is not None):
+        return sliced(node, x)
     if isinstance(x, Places):
         if x.along is None or node.opset < 10 or len(_loose(given)) > 1:
             return None
@@ -228,41 +299,44 @@ def _sliced(node: Node, given: Sequence[Given]) -> Made:
     return _first(node, first.label, first.why)
 
 
+def _sizes_between(node: Node, x: Counts, given: Sequence[Given]) -> Made:
+    """Of sizes a part."""
+    if len(_loose(given)) > 1 or x.mask is None or not x.has_dimension or node.opset < 10:
+        return Counts(x.label, x.why)
+    starts, ends = integers(node, 1, "starts"), integers(node, 2, "ends")
+    steps = integers(node, 4, "steps") if node.has(4) else [1]
+    return _part(x, x.dims[slice(starts[0], ends[0], steps[0])])
+
+
 def _gathered(node: Node, given: Sequence[Given]) -> Made:
     x, indices = given
+    if isinstance(x, Counts) and isinstance(indices, np.ndarray) and x.mask is not None and x.has_dimension:
+        dims = tuple(x.dims[each] for each in indices.reshape(-1).tolist())
+        return _part(x, dims, has_dimension=bool(indices.ndim)) if indices.ndim < 2 else None
     if isinstance(x, Places) and isinstance(indices, np.ndarray) and indices.ndim < 2 and x.along is not None:
         if axis_of(int(node.attribute("axis")), 2) != x.along:
             return None
         axes = tuple(x.axes[each] for each in indices.reshape(-1).tolist())
         return replace(x, axes=axes, along=x.along if indices.ndim else None)
-    if isinstance(x, Loose) or not isinstance(indices, Places):
+    if isinstance(x, Loose) or not isinstance(indices, Places | Taken):
         return _computed(node, given)
-    is_first = axis_of(int(node.attribute("axis")), len(node.sizes(0))) == 0
-    return _taken(node.view(0), indices) if indices.along is None and is_first else None
+    return gathered_by(node, node.view(0), indices)
 
 
 def _gathered_by_tuples(node: Node, given: Sequence[Given]) -> Made:
     x, indices = given
     if isinstance(x, Loose) or not isinstance(indices, Places) or node.attribute("batch_dims", 0):
         return None
-    return _taken(node.view(0), indices) if indices.along == 1 else None
-
-
-def _taken(x: View, places: Places) -> Taken | None:
-    mask = _all_places(places, x.sizes)
-    return None if mask is None else Taken(places.label, places.why, mask, x, x.sizes[len(places.axes) :])
-
-
-def _all_places(places: Places, sizes: Sizes) -> View | None:
-    """The mask for each element of a tensor whose first dimensions are the mask's, in their order."""
-    count = len(places.mask.sizes)
-    if places.axes != tuple(range(count)) or sizes[:count] != places.mask.sizes:
+    values = laid(node.view(0), indices.mask, indices.axes) if indices.along == 1 else None
+    if values is None:
         return None
-    return inserted(places.mask, count, len(sizes) - count).broadcast(sizes)
+    return Taken(indices.label, indices.why, indices.mask, values, None if indices.repeated else 0)
 
 
 def _split(node: Node, given: Sequence[Given]) -> "list[Made] | None":
     x = given[0]
+    if isinstance(x, Taken) and len(_loose(given)) == 1:
+        return split(node, x)
     if not isinstance(x, Places) or len(_loose(given)) > 1 or axis_of(int(node.attribute("axis")), 2) != x.along:
         return None
     if len(node.wanted) != len(x.axes):  # one for each coordinate, as there is no other reason
@@ -271,19 +345,32 @@ def _split(node: Node, given: Sequence[Given]) -> "list[Made] | None":
 
 
 def _squeezed(node: Node, given: Sequence[Given]) -> Made:
-    x = given[0]
-    if isinstance(x, Places):
-        axes = axes_given(node)
-        is_one = axes is not None and [axis_of(axis, 2) for axis in axes] == [x.along] and len(x.axes) == 1
-        return replace(x, along=None) if is_one else None
+    x, axes = given[0], axes_given(node)
+    match x:
+        case Places():
+            is_one = axes is not None and [axis_of(axis, 2) for axis in axes] == [x.along] and len(x.axes) == 1
+            return replace(x, along=None) if is_one else None
+        case Counts(has_dimension=True) if len(x.dims) == 1:
+            return replace(x, has_dimension=False)
+        case Taken() if x.dims is not None and axes is not None:
+            cut = axes_of(axes, len(x.dims))
+            return as_dims(node, x, tuple(each for axis, each in enumerate(x.dims) if axis not in cut))
     return _in_order(node, given)
 
 
 def _unsqueezed(node: Node, given: Sequence[Given]) -> Made:
     x, axes = given[0], axes_given(node)
-    if isinstance(x, Places):
-        is_new = x.along is None and axes is not None and len(axes) == 1
-        return replace(x, along=axis_of(axes[0], 2)) if is_new and axes else None
+    match x:
+        case Places():
+            if x.along is not None or axes is None or len(axes) > 1 or (x.repeated and axes != [-1]):
+                return None
+            return replace(x, along=axis_of(axes[0], 2))
+        case Counts(has_dimension=False):
+            return replace(x, has_dimension=True)
+        case Taken() if x.dims is not None and axes is not None:
+            rank = len(x.dims) + len(axes)
+            new, left = axes_of(axes, rank), iter(x.dims)
+            return as_dims(node, x, tuple(1 if axis in new else next(left) for axis in range(rank)))
     return _in_order(node, given)
 
 
@@ -291,92 +378,64 @@ def _transposed(node: Node, given: Sequence[Given]) -> Made:
     x = given[0]
     if isinstance(x, Places) and x.along is not None and list(node.attribute("perm") or [1, 0]) == [1, 0]:
         return replace(x, along=1 - x.along)
-    return None
+    return transposed(node, x) if isinstance(x, Taken) else None
 
 
 def _joined(node: Node, given: Sequence[Given]) -> Made:
+    if not any(isinstance(each, Places) for each in given):
+        return _joined_sizes(node, given)
     places = [each for each in given if isinstance(each, Places)]
-    if len(places) < len(given):
-        return _computed(node, given)
     first = places[0]
-    if any(each.mask != first.mask or each.along is None or each.along != first.along for each in places):
+    if len(places) < len(given) or any(
+        each.mask != first.mask or each.along is None or each.along != first.along for each in places
+    ):
         return None
-    if axis_of(int(node.attribute("axis", 1)), 2) != first.along:
+    axis, repeated = int(node.attribute("axis", 1)), any(each.repeated for each in places)
+    if axis_of(axis, 2) != first.along or (repeated and axis != -1):
         return None
-    return replace(first, axes=tuple(axis for each in places for axis in each.axes))
+    return replace(first, axes=tuple(axis for each in places for axis in each.axes), repeated=repeated)
 
 
-def _scattered(node: Node, given: Sequence[Given]) -> Made:
-    """Where the mask is true, what is written there; else what was there."""
-    data, places, updates = given
-    if isinstance(data, Loose) or not isinstance(places, Places) or places.along != 1 or reduction_of(node):
-        return None
-    x = node.view(0)
-    mask = _all_places(places, x.sizes)
-    values = None if mask is None else _at_all_places(node, updates, mask, x.sizes)
-    if mask is None or values is None or values.data_type is not x.data_type:
-        return None
-    made = chosen(node, mask, values, x)
-    if node.is_boolean(0):
-        mark(node.build, made)
-    return made
+def _joined_sizes(node: Node, given: Sequence[Given]) -> Made:
+    made = _computed(node, given)
+    dims: list[int | None] = []
+    masks = [each.mask for each in given if isinstance(each, Counts)]
+    if not isinstance(made, Counts) or any(mask is None or mask != masks[0] for mask in masks):
+        return made
+    for each in given:
+        if isinstance(each, Counts):
+            dims += each.dims
+        elif isinstance(each, np.ndarray):
+            dims += each.tolist()
+        else:
+            return made
+    return replace(made, mask=masks[0], dims=tuple(dims))
 
 
-def _at_all_places(node: Node, updates: Given, mask: View, sizes: Sizes) -> View | None:
-    """What is written to each element where `mask` is true."""
-    match updates:
-        case Taken():
-            own = None if updates.mask.elements != mask.elements else updates.mask.reshaped(sizes)
-            is_same = own is not None and _without_ones(own) == _without_ones(mask)
-            return node.reshaped(updates.values, sizes) if is_same else None
-        case Repeated():
-            value = _without_ones(updates.value)
-            count = len(value.sizes)
-            inner = slice(len(sizes) - count, None)
-            if value.sizes != updates.value.sizes[len(updates.value.sizes) - count :]:  # which may be repeated in it
-                return None
-            is_cycle = count <= len(sizes) and value.sizes == sizes[inner] and not any(mask.strides[inner])
-            return value.broadcast(sizes) if is_cycle else None
-        case First():
-            return node.reshaped(_in_turn(node, updates.values, mask), sizes)
-    return None
+def _total(node: Node, given: Sequence[Given]) -> Made:
+    return total(node, given) if isinstance(given[0], Taken) else _computed(node, given)
 
 
-def _without_ones(view: View) -> View:
-    there = [axis for axis, size in enumerate(view.sizes) if size != 1]
-    return view.transposed(there)
+_OF_ROWS = ("Gemm", "LayerNormalization", "LogSoftmax", "MatMul", "MatMulInteger", "QLinearMatMul", "Softmax")
 
-
-def _in_turn(node: Node, values: View, mask: View) -> View:
-    """The first of `values` at the first place where `mask` is true, the second at the second, as masked_scatter has
-    it; where it is false, any of them."""
-    flags = node.cast(node.reshaped(mask, (mask.elements,)), DataType.INT32)
-    attributes = {"Axis": 0, "AxisDirection": "INCREASING", "HasExclusiveSum": True}
-    before = operate(node, "CUMULATIVE_SUMMATION", {"InputTensor": flags}, attributes)
-    bounds = {"MinMaxDataType": "INT32", "Min": 0, "Max": values.elements - 1}
-    return gathered(node, values, operate(node, "ELEMENT_WISE_CLIP1", {"InputTensor": before}, bounds), 0)
-
-
-_ELEMENT_WISE = frozenset(
-    [
-        *ACTIVATIONS, *BINARY, *COMPARISONS, *UNARY, *VARIADIC,
-        "Cast", "Clip", "Gelu", "HardSwish", "IsInf", "IsNaN", "Mish", "Mod", "Pow", "Round", "Where",
-    ]
-)  # fmt: skip
+_INTEGERS = (6, 7)
+"""onnx.TensorProto.INT32 and INT64"""
 
 FOLLOWING: Mapping[str, Callable[[Node, Sequence[Given]], "Made | list[Made]"]] = {
-    **dict.fromkeys(_ELEMENT_WISE, _element_wise),
-    **dict.fromkeys(["Gemm", "LayerNormalization", "LogSoftmax", "MatMul", "Softmax"], _of_rows),
+    **dict.fromkeys(ELEMENT_WISE, _element_wise),
+    **dict.fromkeys(FUNCTIONS, _total),
+    **dict.fromkeys(["DequantizeLinear", "QuantizeLinear"], quantized),
+    **dict.fromkeys(_OF_ROWS, of_rows),
+    **dict.fromkeys(["Scatter", "ScatterElements", "ScatterND"], scattered),
     "Concat": _joined,
-    "ConstantOfShape": _computed,
+    "ConstantOfShape": _constant_of_shape,
+    "DynamicQuantizeLinear": quantized_by_range,
     "Expand": _expanded,
-    "Flatten": _in_order,
+    "Flatten": _flattened,
     "Gather": _gathered,
     "GatherND": _gathered_by_tuples,
     "Identity": lambda node, given: given[0],
-    "ReduceProd": _computed,
-    "Reshape": _in_order,
-    "ScatterND": _scattered,
+    "Reshape": _reshaped,
     "Shape": _counted,
     "Size": _counted,
     "Slice": _sliced,

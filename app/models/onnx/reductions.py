@@ -55,7 +55,7 @@ def _kept(sizes: Sizes, axes: Sequence[int], keepdims: bool) -> Sizes:
     return tuple(1 if i in axes else size for i, size in enumerate(sizes) if keepdims or i not in axes)
 
 
-def _axes(node: Node, rank: int) -> list[int]:
+def axes_along(node: Node, rank: int) -> list[int]:
     """Those to go along, in ascending order; none if nothing is to be reduced."""
     given: Sequence[int] | None = node.attribute("axes")
     if node.opset >= AXES_ARE_INPUT.get(node.type, 18):
@@ -67,7 +67,7 @@ def _axes(node: Node, rank: int) -> list[int]:
 
 @maps(*FUNCTIONS)
 def _reduce(node: Node) -> Value:
-    axes = _axes(node, len(node.sizes(0)))
+    axes = axes_along(node, len(node.sizes(0)))
     x = node.view(0)
     sizes = _kept(x.sizes, axes, bool(node.attribute("keepdims")))
     if not axes:  # each element is a group of its own

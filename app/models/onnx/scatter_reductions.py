@@ -24,7 +24,7 @@ class _Reduction(NamedTuple):
     function: ReduceFunction
 
 
-_REDUCTIONS: Mapping[str, _Reduction] = {
+REDUCTIONS: Mapping[str, _Reduction] = {
     "add": _Reduction("ELEMENT_WISE_ADD", ReduceFunction.SUM),
     "mul": _Reduction("ELEMENT_WISE_MULTIPLY", ReduceFunction.MULTIPLY),
     "min": _Reduction("ELEMENT_WISE_MIN", ReduceFunction.MIN),
@@ -35,7 +35,7 @@ _REDUCTIONS: Mapping[str, _Reduction] = {
 def reduction_of(node: Node) -> str | None:
     """None if updates replace elements. Raises Unsupported."""
     found: str = node.attribute("reduction", "none")
-    if found != "none" and found not in _REDUCTIONS:
+    if found != "none" and found not in REDUCTIONS:
         raise Unsupported(f"its reduction is {found}")
     return None if found == "none" else found
 
@@ -45,7 +45,7 @@ def updated(node: Node, x: View, indices: View, updates: View, axis: int, reduct
     if indices.sizes != updates.sizes:
         raise Unsupported(f"its updates have sizes {updates.sizes}, and its indices {indices.sizes}")
     rank, size = limited(len(x.sizes) + 1), x.sizes[axis]
-    operator, function = _REDUCTIONS[reduction]
+    operator, function = REDUCTIONS[reduction]
     # Behind are the updates of a sequence, and along the axis the elements.
     order = [*[n for n in range(rank - 1) if n != axis], axis]
     sizes = (*x.sizes, indices.sizes[axis])
@@ -54,13 +54,13 @@ def updated(node: Node, x: View, indices: View, updates: View, axis: int, reduct
     )
     own = along(node.build.constant(np.arange(size).astype(numpy_type(indices.data_type))), axis, rank).broadcast(sizes)
     is_own = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", places, own)
-    none = number(node, _nothing(reduction, x.data_type), x.data_type, sizes)
+    none = number(node, nothing_in(reduction, x.data_type), x.data_type, sizes)
     met = chosen(node, is_own, given, none)
     total = removed(reduced(node, met, function, [rank - 1]), rank - 1)
     return operate(node, operator, {"ATensor": x, "BTensor": total})
 
 
-def _nothing(reduction: str, data_type: DataType) -> float:
+def nothing_in(reduction: str, data_type: DataType) -> float:
     """What changes nothing."""
     if reduction in ("add", "mul"):
         return int(reduction == "mul")
