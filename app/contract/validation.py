@@ -3,6 +3,8 @@
 import json
 import math
 import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
@@ -58,6 +60,15 @@ def in_words(value: object) -> object:
     """The same within a sentence, where a name that is empty, or blank at an end, would not be seen."""
     shown = abbreviate(value)
     return f"'{shown}'" if isinstance(shown, str) and (not shown or shown != shown.strip()) else shown
+
+
+def meant_by(given: Iterable[object], missing: Sequence[str]) -> str:
+    """ " type is not a field here. Did you mean Type?" if one of the names `given` was probably meant for one that is
+    `missing`, without which nothing says what fields there are, and so which are wrong; else nothing."""
+    for name in islice(given, 16):
+        if meant := did_you_mean(name, missing):
+            return f" {in_words(name)} is not a field here.{meant}"
+    return ""
 
 
 _INVALID = {"INVALID", "DML_OPERATOR_INVALID", "DML_GRAPH_NODE_TYPE_INVALID"}
@@ -121,6 +132,7 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
         case "union_tag_not_found":
             tag_name = context["discriminator"].strip("'")
             message = f"{tag_name} is missing; it says what this is."
+            message += meant_by(error["input"], [tag_name])
             return Violation((*path, tag_name), message, None, "a value", Kind.FIELD_MISSING)
         case "union_tag_invalid":
             tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
