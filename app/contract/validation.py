@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -62,10 +62,10 @@ def in_words(value: object) -> object:
     return f"'{shown}'" if isinstance(shown, str) and (not shown or shown != shown.strip()) else shown
 
 
-def meant_by(given: Iterable[object], missing: Sequence[str]) -> str:
-    """ " type is not a field here. Did you mean Type?" if one of the names `given` was probably meant for one that is
-    `missing`, without which nothing says what fields there are, and so which are wrong; else nothing."""
-    for name in islice(given, 16):
+def meant_by(given: object, missing: Sequence[str]) -> str:
+    """ " type is not a field here. Did you mean Type?" if one of the names in `given` was probably meant for one that
+    is `missing`, without which nothing says what fields there are, and so which are wrong; else nothing."""
+    for name in islice(given, 16) if isinstance(given, dict) else ():  # to Pydantic any object may have a Type
         if meant := did_you_mean(name, missing):
             return f" {in_words(name)} is not a field here.{meant}"
     return ""

@@ -447,6 +447,21 @@ def test_missing_fields(client: httpx.Client, pointer: str) -> None:
     assert "missing" in error["message"]
 
 
+def test_data_without_a_descriptor(client: httpx.Client) -> None:
+    inputs = {"ATensor": "AACAPw==", "BTensor": None}
+    refusal = refusal_of(
+        client.post("/v1/dispatch", json={"operator": {"Type": "ELEMENT_WISE_ADD"}, "inputs": inputs}), 422
+    )
+    assert [(each["pointer"], each["message"], each["allowed"]) for each in refusal["errors"]] == [
+        (
+            "/operator/ATensor",
+            "ATensor is missing in the operator; its data alone do not tell its DataType and Sizes.",
+            ["an object with DataType and Sizes"],
+        ),
+        ("/operator/BTensor", "BTensor is missing; it is required here.", ["a value"]),
+    ]
+
+
 def test_without_an_operator_a_graph_is_told_of_too(client: httpx.Client) -> None:
     messages: dict[str, dict[str, Any]] = {
         "": {"inputs": {}},

@@ -20,7 +20,7 @@ from app.engine.inputs import Given
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.documents import TooHeavy, read_document
-from app.http.native.inputs import check_light, described, limit_numbers
+from app.http.native.inputs import check_light, described, limit_numbers, undescribed
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.operator import Role
@@ -196,4 +196,7 @@ def _dispatch_request(
                 check_light(document)
             hold_parts(document, settings.max_graph_nodes, memory)
             return validate(GraphDispatchRequest, document)
-    return validate(DispatchRequest, described(document, codec, memory, only_light=only_light))
+    try:
+        return validate(DispatchRequest, described(document, codec, memory, only_light=only_light))
+    except ContractError as error:
+        raise undescribed(document, error) from None
