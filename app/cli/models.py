@@ -73,7 +73,7 @@ def inspect(file: Path, sizes: str, as_json: bool) -> None:
     else:
         _show(told)
     if told["unsupported"]:
-        fail(f"{len(told['unsupported'])} nodes of {file} are not supported.")
+        fail(f"{file} cannot be executed: what is listed is not supported.")
 
 
 @click.command("run")

@@ -35,13 +35,17 @@ def _filter_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+_FEW = 16
+"""Names that a line may tell."""
+
+
 @click.command(short_help="List operators, or show one.")
 @click.argument("name", required=False, shell_complete=operator_names)
 @_filter_flags
 @json_flag
 def operators(name: str | None, as_json: bool, **wanted: str | None) -> None:
     """List all operators, or those that the flags ask for, or show the one called NAME."""
-    given = {field: value.upper() for field, value in wanted.items() if value is not None}
+    given = {field: value for field, value in wanted.items() if value is not None}
     if name is None:
         _list_operators(given, as_json)
         return
@@ -50,7 +54,8 @@ def operators(name: str | None, as_json: bool, **wanted: str | None) -> None:
     found = find_operator(name.upper())
     if found is None:
         alike = [each for each in map(short, OPERATORS) if name.upper() in each]
-        hint = f"do you mean {' or '.join(alike)}?" if alike else f"{LISTED}{meant(name)}"
+        few = 0 < len(alike) <= _FEW
+        hint = f"do you mean {' or '.join(alike)}?" if few else f"{LISTED}{meant(name)}"
         fail(f"There is no operator {name}; {hint}")
     described = describe(found)
     if as_json:
@@ -61,9 +66,9 @@ def operators(name: str | None, as_json: bool, **wanted: str | None) -> None:
 
 def _list_operators(given: dict[str, str], as_json: bool) -> None:
     try:
-        chosen = select(validate(OperatorFilter, given))
+        chosen = select(validate(OperatorFilter, {field: value.upper() for field, value in given.items()}))
     except ContractError as error:
-        fail(*(_bad_flag(violation) for violation in error.violations), status=2)
+        fail(*(_bad_flag(violation, given) for violation in error.violations), status=2)
     summaries = [summarize(operator) for operator in chosen]
     if as_json:
         print_json(summaries)
@@ -74,11 +79,11 @@ def _list_operators(given: dict[str, str], as_json: bool) -> None:
         say("No operator is like that.")
 
 
-def _bad_flag(violation: Violation) -> str:
+def _bad_flag(violation: Violation, given: dict[str, str]) -> str:
     allowed = violation.allowed if isinstance(violation.allowed, list) else []
     hint = did_you_mean(violation.given, allowed)
-    flag = flag_of(str(violation.path[0]))
-    return f"{flag} is {violation.given}; give one of {', '.join(map(str, allowed))}.{hint}"
+    field = str(violation.path[0])
+    return f"{flag_of(field)} is {given[field]}; give one of {', '.join(map(str, allowed))}.{hint}"
 
 
 def _show_operator(described: OperatorDescription, request: str) -> None:

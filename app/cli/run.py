@@ -99,7 +99,7 @@ def _asked(
             raise click.UsageError(f"There is neither a file nor an operator {first}; {LISTED}{meant(first)}")
         named = [each.partition("=")[::2] for each in inputs]
         if missing := [name for name, file in named if not file]:
-            raise click.UsageError(f"--input {missing[0]} names no file; give NAME=FILE.")
+            raise click.UsageError(f"--input {missing[0]} is no name and file; give NAME=FILE.")
         files = [*(file for _, file in named), *others]
         if not files:
             first_input(operator)  # what has none is for a request to execute

@@ -3,6 +3,8 @@
 import json
 import math
 import re
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, ValidationError
@@ -66,6 +68,15 @@ def in_json(value: object) -> str:
     return shown if isinstance(shown, str) and not isinstance(value, str) else json.dumps(shown, ensure_ascii=False)
 
 
+def meant_by(given: object, missing: Sequence[str]) -> str:
+    """ " type is not a field here. Did you mean Type?" if one of the names in `given` was probably meant for one that
+    is `missing`, without which nothing says what fields there are, and so which are wrong; else nothing."""
+    for name in islice(given, 16) if isinstance(given, dict) else ():  # to Pydantic any object may have a Type
+        if meant := did_you_mean(name, missing):
+            return f" {in_words(name)} is not a field here.{meant}"
+    return ""
+
+
 _INVALID = {"INVALID", "DML_OPERATOR_INVALID", "DML_GRAPH_NODE_TYPE_INVALID"}
 """Constants of DirectML that stand for no operator, and for no kind of node."""
 
@@ -127,6 +138,7 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
         case "union_tag_not_found":
             tag_name = context["discriminator"].strip("'")
             message = f"{tag_name} is missing; it says what this is."
+            message += meant_by(error["input"], [tag_name])
             return Violation((*path, tag_name), message, None, "a value", Kind.FIELD_MISSING)
         case "union_tag_invalid":
             tags = [tag.strip("'") for tag in context["expected_tags"].split(", ")]

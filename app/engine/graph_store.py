@@ -126,6 +126,8 @@ class GraphStore:
         self._compiler = compiler
         self._prepare = prepare
         self._entries = entries
+        self.is_model: Callable[[str], bool] = lambda _: False
+        """Whether a model from a file is called so. Set by who serves both."""
         self._graphs: dict[str, KeptGraph] = {}
         self._named: dict[str, str] = {}
         self._lock = Lock()
@@ -313,6 +315,9 @@ class GraphStore:
             if record.name is not None and other.name == record.name:
                 message = f"The graph {other.id} has the name {record.name}; drop it first, or give another name."
                 raise GraphConflict(Violation(("name",), message, record.name, None))
+        if record.name is not None and self.is_model(record.name):
+            message = f"A model from a file has the name {record.name}; give another name."
+            raise GraphConflict(Violation(("name",), message, record.name, None))
         used = sum(other.memory_bytes for other in others)
         for limit, what, in_use, wanted, allowed in (
             ("max_graphs", "Graphs", len(others), 1, most),

@@ -90,7 +90,7 @@ def test_operators_are_filtered_for_people_too() -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "allowed"),
     [
-        ("--family", "CELU", ", ".join(FAMILIES) + "."),
+        ("--family", "celu", ", ".join(FAMILIES) + "."),
         ("--data-type", "FLOAT31", f"{', '.join(DataType)}. Did you mean FLOAT32?"),
         ("--feature-level", "9_9", f"{', '.join(FeatureLevel)}."),
     ],
@@ -165,6 +165,12 @@ def test_unknown_operator(name: str) -> None:
     (line,) = refusal(dmlserve("operators", name))
     assert line.startswith(f"There is no operator {name}; ")
     assert ("ACTIVATION_CELU?" in line) == (name in ("CELU", "celu"))
+
+
+def test_a_name_that_is_part_of_many_is_not_told_with_all_of_them() -> None:
+    assert refusal(dmlserve("operators", "e")) == ["There is no operator e; 'dmlserve operators' lists them."]
+    (line,) = refusal(dmlserve("operators", "pooling"))
+    assert line.count("_POOLING") == sum("_POOLING" in name for name in OPERATORS) > 8
 
 
 def test_capabilities_for_people() -> None:

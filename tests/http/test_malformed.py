@@ -447,12 +447,48 @@ def test_missing_fields(client: httpx.Client, pointer: str) -> None:
     assert "missing" in error["message"]
 
 
+def test_data_without_a_descriptor(client: httpx.Client) -> None:
+    inputs = {"ATensor": "AACAPw==", "BTensor": None}
+    refusal = refusal_of(
+        client.post("/v1/dispatch", json={"operator": {"Type": "ELEMENT_WISE_ADD"}, "inputs": inputs}), 422
+    )
+    assert [(each["pointer"], each["message"], each["allowed"]) for each in refusal["errors"]] == [
+        (
+            "/operator/ATensor",
+            "ATensor is missing in the operator; its data alone do not tell its DataType and Sizes.",
+            ["an object with DataType and Sizes"],
+        ),
+        ("/operator/BTensor", "BTensor is missing; it is required here.", ["a value"]),
+    ]
+
+
 def test_without_an_operator_a_graph_is_told_of_too(client: httpx.Client) -> None:
-    messages: list[dict[str, Any]] = [{"inputs": {}}, {"Graph": {}, "inputs": {}}]
-    for message in messages:
+    messages: dict[str, dict[str, Any]] = {
+        "": {"inputs": {}},
+        " Graph is not a field here. Did you mean graph?": {"Graph": {}, "inputs": {}},
+    }
+    for meant, message in messages.items():
         error = error_at("/operator", post_json(client, message))
-        assert error["message"] == "operator is missing, and so is graph; one of them says what to execute."
+        assert error["message"] == f"operator is missing, and so is graph; one of them says what to execute.{meant}"
         assert error["allowed"] == ["operator", "graph"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "pointer"),
+    [
+        ("/v1/dispatch", {"operator": {"Alpha": 1, "type": "ACTIVATION_ELU"}, "inputs": {}}, "/operator/Type"),
+        ("/v1/dispatch", {"graph": {"Nodes": [{"type": "OPERATOR"}], "OutputEdges": []}}, "/graph/Nodes/0/Type"),
+        ("/v1/feature-support", {"feature": "FEATURE_LEVELS"}, "/Feature"),
+    ],
+)
+def test_a_type_in_other_letters_is_told_with_its_name(
+    client: httpx.Client, path: str, message: dict[str, Any], pointer: str
+) -> None:
+    name = pointer.rpartition("/")[2]
+    error = error_at(pointer, client.post(path, json=message))
+    assert error["message"] == (
+        f"{name} is missing; it says what this is. {name.lower()} is not a field here. Did you mean {name}?"
+    )
 
 
 def test_a_missing_constant_is_told_with_its_names(client: httpx.Client) -> None:

@@ -108,3 +108,5 @@ def test_what_is_not_there(client: httpx.Client) -> None:
     ):
         refusal_of(client.get(path), 404)
     refusal_of(client.post("/"), 405)
+    for path in ("/operators/relu.json", "/v1/operators/relu"):
+        assert refusal_of(client.get(path), 404)["detail"].endswith("Did you mean ACTIVATION_RELU?")

@@ -293,6 +293,24 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
     assert [each["pointer"] for each in refused.json()["errors"]] == ["/onnx", "/onnx"]
 
 
+def test_a_graph_that_is_kept_has_no_models_name(served: tuple[RunningServer, Path], client: httpx.Client) -> None:
+    data, octets = affine().SerializeToString(), {"content-type": "application/octet-stream"}
+
+    def keep(name: str) -> httpx.Response:
+        return client.post(f"/v1/graphs?sizes=5x3&name={name}", content=data, headers=octets)
+
+    error = error_at("/name", keep("affine"), 409)
+    assert error["message"] == "A model from a file has the name affine; give another name."
+    kept = keep("named").raise_for_status().json()["id"]
+    put(served[1] / "named.onnx", affine(6))
+    client.post("/v2/repository/models/named/load").raise_for_status()  # whose name it is from now on
+    np.testing.assert_array_equal(infer(client, "named")["y"], affine_of(X, 6))
+    names = [each["name"] for each in client.post("/v2/repository/index").json()]
+    assert names.count("named") == names.count(kept) == 1
+    client.delete(f"/v1/graphs/{kept}").raise_for_status()
+    client.post("/v2/repository/models/named/unload").raise_for_status()
+
+
 def test_outputs_of_what_is_kept_are_as_the_model_says(client: httpx.Client) -> None:
     """Operators describe them otherwise: sums with the axes that are gone, products as one matrix, copies as bits."""
     x, w = np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.eye(4, 3, dtype=np.float32)

@@ -30,17 +30,19 @@ class Models:
     def __init__(self, service: Service, repository: Repository) -> None:
         self.repository = repository
         self._service = service
+        service.graphs.is_model = repository.has
         self._operators = {operator: OperatorModel(service, operator) for operator in OPERATORS.values()}
         self._graphs: WeakKeyDictionary[KeptGraph, GraphModel] = WeakKeyDictionary()
 
     def all(self) -> Iterator[tuple[str, Known]]:
-        """What each model is that is ready, a graph by its name if it has one."""
+        """What each model is that is ready, a graph by its name if it has one that no model took since."""
         yield from OPERATORS.items()
         for name, _, each in self.repository.all():
             if isinstance(each, LoadedModel):
                 yield name, each
         for entry in self._service.graphs.entries():
-            yield entry.record.name or entry.record.id, entry
+            called = entry.record.name
+            yield called if called and not self.repository.has(called) else entry.record.id, entry
 
     def _names(self) -> Iterator[str]:
         """As clients write them."""

@@ -1,6 +1,7 @@
 """Inputs that tell what they are: with a descriptor beside their data, as outputs have it, or as nested numbers."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -84,6 +85,27 @@ def described(document: object, codec: Decoder, memory: MemoryShare, *, only_lig
     for name in [name for name, desc in operator.items() if desc is None and name not in document["operator"]]:
         del operator[name]  # it is missing, as it was
     return document | {"operator": operator, "inputs": inputs}
+
+
+def undescribed(document: object, error: ContractError) -> ContractError:
+    """`error`, which `document` is refused with. Of an input that has data, but no descriptor, it says what is missing:
+    its sender sees that the input is there."""
+    inputs = document.get("inputs") if isinstance(document, dict) else None
+    inputs = inputs if isinstance(inputs, dict) else {}
+    given = {("operator", name) for name, data in inputs.items() if data is not None}
+    allowed = "an object with DataType and Sizes"
+    violations = [
+        replace(
+            each,
+            message=f"{each.path[-1]} is missing in the operator; its data alone do not tell its DataType and Sizes.",
+            allowed=allowed,
+            stated_kind=each.kind,
+        )
+        if each.kind is Kind.FIELD_MISSING and each.path in given
+        else each
+        for each in error.violations
+    ]
+    return ContractError(violations, error.hresult)
 
 
 def _unknown(operator: type[Operator], inputs: Mapping[str, object]) -> dict[str, Violation]:

@@ -11,7 +11,7 @@ from app.codecs.numbers import Numbers
 from app.codecs.request_cache import RequestCache
 from app.contract.kinds import Kind
 from app.contract.tensors import element_name, path_of
-from app.contract.validation import abbreviate, in_words, validate
+from app.contract.validation import abbreviate, in_words, meant_by, validate
 from app.contract.violations import ContractError, refused
 from app.devices.device import ExecutionRecord
 from app.engine.dispatch import DispatchRequest, GraphDispatchRequest
@@ -20,7 +20,7 @@ from app.engine.inputs import Given
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.documents import TooHeavy, read_document
-from app.http.native.inputs import check_light, described, limit_numbers
+from app.http.native.inputs import check_light, described, limit_numbers, undescribed
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.operator import Role
@@ -186,6 +186,7 @@ def _dispatch_request(
 ) -> DispatchRequest | GraphDispatchRequest:
     if isinstance(document, dict) and not any(name in document for name in _SUBJECTS):
         message = "operator is missing, and so is graph; one of them says what to execute."
+        message += meant_by(document, _SUBJECTS)
         raise refused(("operator",), message, None, _SUBJECTS, kind=Kind.FIELD_MISSING)
     if isinstance(document, dict) and "graph" in document:
         if "operator" in document:  # one of them may be null
@@ -195,4 +196,7 @@ def _dispatch_request(
                 check_light(document)
             hold_parts(document, settings.max_graph_nodes, memory)
             return validate(GraphDispatchRequest, document)
-    return validate(DispatchRequest, described(document, codec, memory, only_light=only_light))
+    try:
+        return validate(DispatchRequest, described(document, codec, memory, only_light=only_light))
+    except ContractError as error:
+        raise undescribed(document, error) from None

@@ -22,7 +22,7 @@ from app.http.core.exchange import Reply, Request
 from app.http.core.media_types import JSON
 from app.http.core.routes import Given, pages
 from app.http.web.files import HTML, answer_file
-from app.operators.catalog import OPERATORS, find_operator
+from app.operators.catalog import OPERATORS, find_operator, no_operator
 from app.operators.operator import Operator, Role
 
 MEDIA_TYPES = {
@@ -68,7 +68,7 @@ def routes(device: Device) -> list[BaseRoute]:
     async def operator(_: Request, path: Given) -> Reply:
         asked = find_operator(path["name"])
         if asked is None:
-            raise HTTPException(404, f"There is no operator {path['name'][:80]}.")
+            raise HTTPException(404, no_operator(path["name"]))
         return answer_file(await asyncio.to_thread(described, asked), JSON)
 
     return found.routes

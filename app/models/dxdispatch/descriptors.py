@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel
 
 from app.contract.scalars import FLOAT_MAX, INFINITIES, ScalarUnion, Size2D
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, Path, Violation, refused
 from app.models.dxdispatch.values import truncated
-from app.operators.catalog import find_operator
+from app.operators.catalog import OPERATORS, find_operator
 from app.operators.fusion import Fused
-from app.operators.operator import Operator, Role, ScaleBias
+from app.operators.operator import PREFIX, Operator, Role, ScaleBias
 
 OPTIONAL = ("ScaleBias", "FusedActivation")
 """Attributes that a descriptor may do without."""
@@ -44,7 +45,8 @@ def described(value: Mapping[str, Any], type_: str, path: Path) -> Described:
     if kind is None:
         raise refused(
             (*path, "type"),
-            f"There is no operator {in_words(type_)}, nor another dispatchable of that type.",
+            f"There is no operator {in_words(type_)}, nor another dispatchable of that type."
+            f"{did_you_mean(type_.removeprefix(PREFIX), (name.removeprefix(PREFIX) for name in OPERATORS))}",
             abbreviate(type_),
             "an operator's name, onnx or dmlSerializedGraph",
         )

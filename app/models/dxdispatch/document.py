@@ -4,6 +4,8 @@ Unknown fields are ignored, as DxDispatch ignores them, and a field that is ther
 never is.
 """
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
@@ -11,6 +13,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from app.contract.constants import Constant, DataType
 from app.contract.scalars import Uint, Uint64
+from app.contract.suggestions import did_you_mean
 from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import ContractError, Path, Violation, refused
 
@@ -212,7 +215,8 @@ def command_of(value: object, path: Path) -> Command:
     kind = _COMMANDS.get(told.lower())
     if kind is None:
         allowed = ["dispatch", "print", "writeFile"]
-        raise refused((*path, "type"), f"Unrecognized command {in_words(told)}.", abbreviate(told), allowed)
+        message = f"Unrecognized command {in_words(told)}; give {' or '.join(allowed)}.{did_you_mean(told, allowed)}"
+        raise refused((*path, "type"), message, abbreviate(told), allowed)
     return part(kind, value, path)
 
 
@@ -261,5 +265,12 @@ def _source(value: object, path: Path, resources: "dict[str, Any]") -> Source:
 
 def unknown_resource(name: str, path: Path, resources: "dict[str, Any]") -> Violation:
     """That there is no resource `name`."""
-    known = [abbreviate(each) for each in list(resources)[:8]]
-    return Violation(path, f"There is no resource {in_words(name)}.", abbreviate(name), known)
+    return unknown("resource", name, path, resources)
+
+
+def unknown(what: str, name: str, path: Path, there: Iterable[str]) -> Violation:
+    """That there is no `what` that is called `name`, of which some are `there`."""
+    known = [abbreviate(each) for each in islice(there, 8)]
+    told = f"; there is {', '.join(map(str, known))}" if known else ""
+    message = f"There is no {what} {in_words(name)}{told}.{did_you_mean(name, map(str, known))}"
+    return Violation(path, message, abbreviate(name), known)

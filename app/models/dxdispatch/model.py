@@ -33,6 +33,7 @@ from app.models.dxdispatch.document import (
     command_of,
     dispatchable_type,
     part,
+    unknown,
     unknown_resource,
 )
 from app.models.dxdispatch.execution import Dispatchable, ModelRun, compile_graph, compile_operator, graph_desc
@@ -136,9 +137,9 @@ class _Model:
             path: Path = ("commands", place)
             if isinstance(command, Dispatch):
                 if command.dispatchable not in told.dispatchables:
-                    known = [abbreviate(each) for each in list(told.dispatchables)[:8]]
-                    message = f"There is no dispatchable {in_words(command.dispatchable)}."
-                    violations.append(Violation((*path, "dispatchable"), message, command.dispatchable, known))
+                    violations.append(
+                        unknown("dispatchable", command.dispatchable, (*path, "dispatchable"), told.dispatchables)
+                    )
                 self._bindings[place] = bindings(command.bindings, *path)
             elif command.resource not in told.resources:
                 violations.append(unknown_resource(command.resource, (*path, "resource"), told.resources))

@@ -431,8 +431,24 @@ def test_no_link_leads_out_of_the_output_folder(tmp_path: Path) -> None:
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "model.json"
-    file.write_text(json.dumps(changed(add(), "/commands/1/resource", "C")))
-    assert refusal(dmlserve("run", file)) == ["/commands/1/resource: There is no resource C."]
+    for pointer, wrong, told in (
+        ("/commands/1/resource", "outt", "There is no resource outt; there is {resources}. Did you mean Out?"),
+        ("/commands/0/dispatchable", "ad", "There is no dispatchable ad; there is {dispatchables}. Did you mean add?"),
+        (
+            "/commands/1/type",
+            "prin",
+            "Unrecognized command prin; give dispatch or print or writeFile. Did you mean print?",
+        ),
+        (
+            "/dispatchables/add/type",
+            "DML_OPERATOR_ELEMENT_WISE_AD",
+            "There is no operator DML_OPERATOR_ELEMENT_WISE_AD, nor another dispatchable of that type. Did you mean "
+            "ELEMENT_WISE_ADD?",
+        ),
+    ):
+        file.write_text(json.dumps(changed(add(), pointer, wrong)))
+        there = {field: ", ".join(add()[field]) for field in ("resources", "dispatchables")}
+        assert refusal(dmlserve("run", file)) == [f"{pointer}: {told.format(**there)}"]
     file.write_text('{"dispatchables": ')
     assert refusal(dmlserve("run", file))[0].startswith("The model is not JSON")
     assert "No such option" in dmlserve("run", file, "--json").stderr
