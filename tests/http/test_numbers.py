@@ -278,7 +278,7 @@ def test_an_input_that_is_not_known_is_told_with_the_rest(client: httpx.Client) 
 def test_numbers_beside_base64(client: httpx.Client) -> None:
     both = {"ATensor": [1], "BTensor": "AACAPw=="}
     missing = error_at("/operator/BTensor", dispatch(client, {"Type": "ELEMENT_WISE_ADD"}, both))
-    assert missing["message"].startswith("BTensor is missing;")
+    assert missing["message"].startswith("BTensor is missing in the operator;")
     error_at("/operator/BTensor/DataType", dispatch(client, {"Type": "ELEMENT_WISE_ADD", "BTensor": {}}, both))
     descs = [{"DataType": "FLOAT32", "Sizes": [1]}, {"DataType": "FLOAT32", "Sizes": [2]}]
     operator = {"Type": "JOIN", "Axis": 0, "InputTensors": descs}
