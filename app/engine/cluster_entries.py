@@ -311,15 +311,14 @@ class ClusterEntries:
             except Exception:
                 log.exception("What the keeper of the cluster's graphs tells cannot be used")
                 self._closed.wait(HEARTBEAT_SECONDS)
-            else:
-                if self._is_silent:
-                    log.warning("The keeper of the cluster's graphs answers again")
-                self._is_silent = False
 
     def _listen(self, seconds: float) -> None:
         """Once, for `seconds` at most; it takes HEARTBEAT_SECONDS if there is no news. Raises KeeperSilent."""
         uses = {id_: entry.own for id_, (_, entry) in self._entries.items()}
         told: Told = self._call("poll", self._name, self._version, uses, seconds=seconds)
+        if self._is_silent:
+            log.warning("The keeper of the cluster's graphs answers again")
+        self._is_silent = False  # before anybody sees what it told, and asks it
         if told.graphs is not None:
             known = self._entries
             self._entries = {

@@ -384,6 +384,22 @@ def test_without_the_keeper_what_is_known_is_served_on(
     assert second.find("f" * 32)
 
 
+def test_who_sees_what_a_keeper_tells_again_may_ask_it(remote: Remote, replica: Replicas) -> None:
+    only, silent = replica(), []
+
+    class Heard(threading.Condition):
+        def __enter__(self) -> bool:
+            silent.append(only._is_silent)
+            return super().__enter__()
+
+    remote.is_reached = False
+    wait_until(lambda: only._is_silent)
+    only._heard = Heard()  # behind which all that it tells is there
+    remote.is_reached = True
+    wait_until(lambda: bool(silent))
+    assert not silent[0]
+
+
 def test_of_a_keeper_that_is_not_heard_nothing_is_asked(replica: Replicas) -> None:
     """A worker would wait for the answer, and nothing else would be computed."""
     only, asked = replica(), []
