@@ -105,6 +105,7 @@ class TestOn:
         headers = KEY | {name: value for name, value in said.items() if value}
         response = httpx.request(method, f"{shared.url}/v1/dispatch", headers=headers)
         assert (response.status_code, response.headers["allow"]) == (status, "OPTIONS, POST")
+        assert "origin" in list_of(response, "vary")
 
     def test_all_that_the_api_has_may_be_sent_and_read(self, page: httpx.Client) -> None:
         document = page.get("/openapi.json").json()

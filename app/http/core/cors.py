@@ -33,6 +33,9 @@ def sharing(handler: Handler, origins: Sequence[str]) -> Handler:
         if request.method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
             return _preflight(policy.preflight_response(headers), request.path)
         reply = await handler(request)
+        if "origin" not in headers:  # for which Starlette 1.0 has no answer
+            reply.headers = [*reply.headers, (b"vary", b"Origin")]
+            return reply
 
         async def send(message: Message) -> None:
             reply.headers = message["headers"]
