@@ -45,7 +45,6 @@ def updated(node: Node, x: View, indices: View, updates: View, axis: int, reduct
     if indices.sizes != updates.sizes:
         raise Unsupported(f"its updates have sizes {updates.sizes}, and its indices {indices.sizes}")
     rank, size = limited(len(x.sizes) + 1), x.sizes[axis]
-    operator, function = REDUCTIONS[reduction]
     # Behind are the updates of a sequence, and along the axis the elements.
     order = [*[n for n in range(rank - 1) if n != axis], axis]
     sizes = (*x.sizes, indices.sizes[axis])
@@ -54,9 +53,14 @@ def updated(node: Node, x: View, indices: View, updates: View, axis: int, reduct
     )
     own = along(node.build.constant(np.arange(size).astype(numpy_type(indices.data_type))), axis, rank).broadcast(sizes)
     is_own = predicate(node, "ELEMENT_WISE_LOGICAL_EQUALS", places, own)
-    none = number(node, nothing_in(reduction, x.data_type), x.data_type, sizes)
-    met = chosen(node, is_own, given, none)
-    total = removed(reduced(node, met, function, [rank - 1]), rank - 1)
+    return met(node, x, is_own, given, rank - 1, reduction)
+
+
+def met(node: Node, x: View, is_own: View, updates: View, axis: int, reduction: str) -> View:
+    """`x`, each element with those of the updates along `axis` that are its own."""
+    operator, function = REDUCTIONS[reduction]
+    none = number(node, nothing_in(reduction, x.data_type), x.data_type, updates.sizes)
+    total = removed(reduced(node, chosen(node, is_own, updates, none), function, [axis]), axis)
     return operate(node, operator, {"ATensor": x, "BTensor": total})
 
 

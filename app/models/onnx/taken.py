@@ -41,14 +41,13 @@ def element_wise(node: Node, given: Sequence[Given]) -> Made:
         return None
     rank = len(first.rest) if behind is None else max(len(each.rest) for each in taken)
     for index, each in enumerate(found):
-        if isinstance(each, Taken):
+        if each is None or isinstance(each, Taken):
             continue
-        if each is not None:
-            view = _beside(node, node.view(index), behind)
-            if view is None:
-                return None
-            node.inputs[index] = view
-            rank = max(rank, len(view.sizes))
+        view = _beside(node, node.view(index), behind)
+        if view is None:
+            return None
+        node.inputs[index] = view
+        rank = max(rank, len(view.sizes))
     places = len(first.mask.sizes)
     for index, each in enumerate(found):
         if isinstance(each, Taken):

@@ -14,7 +14,7 @@ from app.models.onnx.loose import First, Given, Loose, Made, Places, Repeated, R
 from app.models.onnx.mapping import Node
 from app.models.onnx.operands import FLOATS, number, operate
 from app.models.onnx.reductions import FUNCTIONS, axes_along, place_along, reduced
-from app.models.onnx.scatter_reductions import REDUCTIONS, nothing_in, reduction_of
+from app.models.onnx.scatter_reductions import REDUCTIONS, met, nothing_in, reduction_of
 from app.models.onnx.shapes import axis_of, inserted, removed
 from app.models.onnx.tensors import Sizes, View
 
@@ -144,10 +144,7 @@ def _at_some(node: Node, x: View, places: Places, updates: Taken, reduction: str
     values = node.reshaped(updates.whole().transposed(order), sizes)
     flags = node.reshaped(places.mask.transposed(order[: -len(rest) or None]), (*sizes[: along + 1], *[1] * len(rest)))
     if reduction:
-        operator, function = REDUCTIONS[reduction]
-        none = number(node, nothing_in(reduction, x.data_type), x.data_type, sizes)
-        made = reduced(node, chosen(node, flags.broadcast(sizes), values, none), function, [along])
-        return operate(node, operator, {"ATensor": x, "BTensor": node.reshaped(made, x.sizes)})
+        return met(node, x, flags.broadcast(sizes), values, along, reduction)
     last = place_along(node, "ARGMAX", node.cast(flags, DataType.INT32), along, is_last=True)
     found, last = (
         each.broadcast((*x.sizes[:along], 1, *rest)) for each in (elements_at(node, flags, last, along), last)
