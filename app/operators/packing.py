@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.operators.convolution.windows import Windows
+from app.operators.written import kernel
 
 ROWS = 32
 """Of a block."""
@@ -287,7 +288,7 @@ def packed(
     sums = empty((groups, batch, height), "int32") if with_sums or only_sums else None
     nothing, flip = np.uint64(0), np.uint32(0x80808080 if signed and x.dtype == "uint8" else 0)
     form = Form(x.itemsize, len(along), windows.is_inside, loads)
-    _kernel(cupy, form)(
+    kernel(cupy, source(form), "packed")(
         (tiles, parts),
         (32, min(warps, MOST_WARPS)),
         (x, *(nothing if each is None else each for each in (made, sums, around)), flip, lies[0]),
@@ -360,13 +361,9 @@ def _loads(x: Any, windows: Windows, depth: int) -> int:
     return _ONE_BY_ONE
 
 
+@cache
 def source(form: Form) -> str:
     """The kernel, in CUDA C++."""
     values = {**form._asdict(), "inside": int(form.inside), "warps": MOST_WARPS, "rows": ROWS, "each": EACH}
     loads = {"one_by_one": _ONE_BY_ONE, "along_terms": _ALONG_TERMS, "along_rows": _ALONG_ROWS}
     return _KERNEL % (values | loads)
-
-
-@cache
-def _kernel(cupy: Any, form: Form) -> Any:
-    return cupy.RawKernel(source(form), "packed")

@@ -5,7 +5,7 @@ import os
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -18,7 +18,7 @@ from app.contract.constants import NEWEST, DataType
 from app.contract.validation import validate
 from app.contract.violations import ContractError
 from app.devices.cuda import compiler as cuda_compiler
-from app.devices.cuda.compiler import OPTIONS, CompilationError, KernelCache, cache_folder, compile_source
+from app.devices.cuda.compiler import OPTIONS, WRITTEN, CompilationError, KernelCache, cache_folder, compile_source
 from app.devices.cuda.grids import TOGETHER, render
 from app.devices.cuda.groups import Rows
 from app.devices.cuda.layouts import Access, Layout, choose_layout
@@ -363,8 +363,9 @@ def test_what_is_1_or_0_is_negated_by_an_instruction() -> None:
 
 
 def test_nothing_flushes_subnormal_numbers() -> None:
-    assert "-ftz=false" in OPTIONS
-    assert not any("fast" in option for option in OPTIONS)
+    for options in (OPTIONS, WRITTEN):
+        assert "-ftz=false" in options
+        assert not any("fast" in option for option in options)
 
 
 def test_a_source_that_is_wrong_is_told_with_the_compilers_words() -> None:
@@ -381,7 +382,7 @@ class Compiler:
     def __init__(self) -> None:
         self.calls: list[tuple[str, int]] = []
 
-    def __call__(self, source: str, architecture: int) -> bytes:
+    def __call__(self, source: str, architecture: int, options: Sequence[str]) -> bytes:
         self.calls.append((source, architecture))
         return f"{source} for {architecture}".encode()
 
@@ -416,13 +417,11 @@ def test_another_nvrtc_makes_its_own(
     assert len(compiler.calls) == 1
 
 
-def test_other_options_make_their_own(
-    make: Callable[[], tuple[KernelCache, Compiler]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_options_make_their_own(make: Callable[[], tuple[KernelCache, Compiler]]) -> None:
     make()[0].binary("a", 90)
-    monkeypatch.setattr(cuda_compiler, "OPTIONS", ("-std=c++20",))
     cache, compiler = make()
-    cache.binary("a", 90)
+    cache.binary("a", 90, WRITTEN)
+    cache.binary("a", 90, WRITTEN)
     assert len(compiler.calls) == 1
 
 
@@ -452,7 +451,7 @@ def test_threads_that_want_the_same_wait_for_one() -> None:
     gate = threading.Event()
     calls: list[str] = []
 
-    def slow(source: str, architecture: int) -> bytes:
+    def slow(source: str, architecture: int, options: Sequence[str]) -> bytes:
         calls.append(source)
         gate.wait(10)
         return b"made"
@@ -469,7 +468,7 @@ def test_kernels_of_a_graph_are_made_side_by_side(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cuda_compiler, "processors", lambda: 3)
     together = threading.Barrier(3, timeout=10)
 
-    def compiler(source: str, architecture: int) -> bytes:
+    def compiler(source: str, architecture: int, options: Sequence[str]) -> bytes:
         together.wait()
         return source.encode()
 
@@ -480,7 +479,7 @@ def test_kernels_of_a_graph_are_made_side_by_side(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_fails_beside_others_is_told() -> None:
-    def compiler(source: str, architecture: int) -> bytes:
+    def compiler(source: str, architecture: int, options: Sequence[str]) -> bytes:
         if source == "b":
             raise CompilationError("no")
         return source.encode()
@@ -494,7 +493,7 @@ def test_what_fails_beside_others_is_told() -> None:
 def test_a_failure_is_not_kept() -> None:
     outcomes = iter([CompilationError("no"), None])
 
-    def compiler(source: str, architecture: int) -> bytes:
+    def compiler(source: str, architecture: int, options: Sequence[str]) -> bytes:
         error = next(outcomes)
         if error:
             raise error

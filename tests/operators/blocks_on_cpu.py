@@ -63,7 +63,7 @@ NUMPY = SimpleNamespace(
 
 
 def kernel(folder: Path, source: str, name: str, types: Sequence[str]) -> Callable[..., None]:
-    """What CuPy's RawKernel is, of parameters of these C++ types, the last of which is a structure."""
+    """What a kernel is on a GPU, of parameters of these C++ types, the last of which is a structure."""
     if COMPILER is None:
         pytest.skip("there is no C++ compiler")
     path = folder / f"{abs(hash(source))}.cpp"

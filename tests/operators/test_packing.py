@@ -78,15 +78,15 @@ CHOSEN = [Form(1, 2, False, 0), Form(2, 1, False, 0), Form(4, 3, False, 0), Form
 def test_rows_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernel, on a CPU; up to three times by each form."""
     types = ("const char*", "uint4*", "int*", "const element*", "unsigned", "const lies")
-    asked = dict.fromkeys(CHOSEN, 0)
+    asked = dict.fromkeys(map(packing.source, CHOSEN), 0)
 
-    def kernel(cupy: Any, form: Form) -> Any:
-        if asked.get(form, 3) == 3:
+    def kernel(cupy: Any, source: str, name: str) -> Any:
+        if asked.get(source, 3) == 3:
             raise LookupError
-        asked[form] += 1
-        return blocks_on_cpu.kernel(tmp_path, packing.source(form), "packed", types)
+        asked[source] += 1
+        return blocks_on_cpu.kernel(tmp_path, source, name, types)
 
-    monkeypatch.setattr(packing, "_kernel", kernel)
+    monkeypatch.setattr(packing, "kernel", kernel)
     monkeypatch.setattr(packing, "begins_at", lambda x, multiple: x.ctypes.data % multiple == 0)
     monkeypatch.setattr(packing, "ENOUGH_WARPS", 8)
     for number, case in enumerate(cases(300)):
@@ -102,7 +102,7 @@ def test_rows_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_steps_of_what_is_there_once_may_be_any(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond 32 bits."""
     asked: list[Any] = []
-    monkeypatch.setattr(packing, "_kernel", lambda cupy, form: lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(packing, "kernel", lambda *_: lambda *arguments: asked.append(arguments))
     x = np.lib.stride_tricks.as_strided(np.zeros(100, np.float16), (1, 1, 10, 10), (2, 1 << 33, 20, 2))
     packed(NUMPY, x, Windows([10, 10], [8, 8], [3, 3], [1, 1], [1, 1], [0, 0]))
     assert len(asked) == 1

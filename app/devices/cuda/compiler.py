@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,9 @@ log = logging.getLogger("app.execution")
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=false", "-default-device")
 """Every operation rounds once, as IEEE 754 says, and subnormal numbers are numbers."""
+
+WRITTEN = tuple("-fmad=true" if each == "-fmad=false" else each for each in OPTIONS)
+"""The same for kernels that are written in CUDA C++: a product and a sum are one operation where they can be."""
 
 _MINIMAL, _MINIMAL_SINCE = "-minimal", (12, 4)
 """Without textures, CUDA's runtime and launches from kernels, which it takes NVRTC a third of a short source's time to
@@ -38,14 +41,14 @@ def nvrtc_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def compile_source(source: str, architecture: int) -> bytes:
+def compile_source(source: str, architecture: int, options: Sequence[str] = OPTIONS) -> bytes:
     """The binary of `source` for `architecture` (90 is compute capability 9.0). Raises CompilationError."""
     from cupy_backends.cuda.libs import nvrtc  # noqa: PLC0415 - only with a GPU extra
 
     program = nvrtc.createProgram(source, "dmlserve.cu", [], [])
-    options = [*OPTIONS, f"-arch=sm_{architecture}", *[_MINIMAL] * (nvrtc_version() >= _MINIMAL_SINCE)]
+    more = [f"-arch=sm_{architecture}", *[_MINIMAL] * (nvrtc_version() >= _MINIMAL_SINCE)]
     try:
-        nvrtc.compileProgram(program, options)
+        nvrtc.compileProgram(program, [*options, *more])
         return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy takes a byte too many off its end
     except nvrtc.NVRTCError as error:
         raise CompilationError(f"{error}\n{nvrtc.getProgramLog(program)}\n{source}") from None
@@ -60,7 +63,9 @@ class KernelCache:
     only if the hash at its head fits. A folder that cannot be written costs time and a warning, no more.
     """
 
-    def __init__(self, folder: Path | None, compiler: Callable[[str, int], bytes] = compile_source) -> None:
+    def __init__(
+        self, folder: Path | None, compiler: Callable[[str, int, Sequence[str]], bytes] = compile_source
+    ) -> None:
         self._folder = folder
         self._compile = compiler
         self._version = "unknown"
@@ -72,9 +77,9 @@ class KernelCache:
     def __len__(self) -> int:
         return len(self._made)
 
-    def binary(self, source: str, architecture: int) -> bytes:
+    def binary(self, source: str, architecture: int, options: Sequence[str] = OPTIONS) -> bytes:
         """Compiled now, or before. Threads that want the same wait for one of them to make it."""
-        key = self._key(source, architecture)
+        key = self._key(source, architecture, options)
         with self._lock:
             made = self._made.get(key)
             mine = made is None
@@ -82,7 +87,7 @@ class KernelCache:
                 made = self._made[key] = Future()
         if mine:
             try:
-                made.set_result(self._read(key) or self._make(key, source, architecture))
+                made.set_result(self._read(key) or self._make(key, source, architecture, options))
             except BaseException as error:
                 with self._lock:
                     del self._made[key]
@@ -96,14 +101,14 @@ class KernelCache:
         for each in made:
             each.result()
 
-    def _key(self, source: str, architecture: int) -> str:
+    def _key(self, source: str, architecture: int, options: Sequence[str]) -> str:
         if self._version == "unknown":
             self._version = ".".join(map(str, nvrtc_version()))
-        parts = [source, *OPTIONS, f"sm_{architecture}", f"NVRTC {self._version}"]
+        parts = [source, *options, f"sm_{architecture}", f"NVRTC {self._version}"]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _make(self, key: str, source: str, architecture: int) -> bytes:
-        binary = staged("compile", self._compile, source, architecture)
+    def _make(self, key: str, source: str, architecture: int, options: Sequence[str]) -> bytes:
+        binary = staged("compile", self._compile, source, architecture, options)
         with self._lock:
             self.compiled += 1
         self._write(key, binary)

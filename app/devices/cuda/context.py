@@ -12,12 +12,13 @@ import numpy as np
 
 from app.devices.cpu.llvm.copying import Copying
 from app.devices.cpu.llvm.team import Team
-from app.devices.cuda.compiler import CompilationError, KernelCache
+from app.devices.cuda.compiler import WRITTEN, CompilationError, KernelCache
 from app.devices.cuda.grids import KERNEL
 from app.devices.cuda.pinned import ALIGNMENT, PinnedMemory, Slots
 from app.devices.cuda.ready import Ready
 from app.devices.device import DeviceFailed, ExecutionRecord
 from app.formula.structures import Structures
+from app.operators import written
 
 log = logging.getLogger("app.execution")
 
@@ -101,7 +102,9 @@ class Context:
         self.long_dispatches = 0
         """How many of them may keep others waiting for longer than it takes to hand these to another thread."""
         self._functions: dict[str, Any] = {}
+        self._written: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
+        written.LOADERS[ordinal] = self.written
 
     def use(self) -> None:
         """Make this the GPU of the calling thread."""
@@ -124,14 +127,29 @@ class Context:
             with self._lock:
                 found = self._functions.get(source)
                 if found is None:
-                    module = self._cupy.cuda.function.Module()
-                    module.load(binary)
-                    found = module.get_function(KERNEL)
-                    if self.shared_of_few > _SHARED_UNASKED:
-                        self._cupy.cuda.driver.funcSetAttribute(found.ptr, _MOST_SHARED, self.shared_of_few)
-                    self._functions[source] = found
+                    found = self._functions[source] = self._loaded(binary, KERNEL, self.shared_of_few)
         handle: int = found.ptr
         return handle
+
+    def written(self, source: str, name: str, shared_bytes: int) -> Any:
+        """The kernel `name` of `source`, which is written in CUDA C++, loaded on this GPU: a function of CuPy's. Blocks
+        may be given up to `shared_bytes` of shared memory."""
+        found = self._written.get((source, name))
+        if found is None:
+            binary = self.cache.binary(source, self.facts.architecture, WRITTEN)
+            with self._lock:
+                found = self._written.get((source, name))
+                if found is None:
+                    found = self._written[source, name] = self._loaded(binary, name, shared_bytes)
+        return found
+
+    def _loaded(self, binary: bytes, name: str, shared_bytes: int) -> Any:
+        module = self._cupy.cuda.function.Module()
+        module.load(binary)
+        found = module.get_function(name)
+        if shared_bytes > _SHARED_UNASKED:
+            self._cupy.cuda.driver.funcSetAttribute(found.ptr, _MOST_SHARED, shared_bytes)
+        return found
 
     def compile_ahead(self, sources: Iterable[str]) -> None:
         """Have the binaries of kernels that are not loaded yet, so that `function` need not wait for one after the

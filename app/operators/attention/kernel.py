@@ -7,6 +7,7 @@ Dao and others, 2022). What goes through parts of the keys is put together by a 
 There is code for many queries that go with the same keys (many_queries.py), and for few (few_queries.py).
 """
 
+from functools import cache
 from typing import NamedTuple
 
 from app.operators.attention import few_queries, many_queries
@@ -152,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 """
 
 
+@cache
 def source(form: Form) -> str:
     """The kernels, in CUDA C++."""
     types = {"type": C_TYPES[form.dtype], "added_type": C_TYPES[form.added or form.dtype]}

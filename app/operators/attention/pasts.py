@@ -9,6 +9,7 @@ import numpy as np
 from app.operators.attention.steps import STEPS, steps_of
 from app.operators.attention.tiles import is_of_vectors
 from app.operators.grids import blocks_of
+from app.operators.written import kernel
 
 _PRESENTS = ("OutputPresentKeyTensor", "OutputPresentValueTensor")
 
@@ -95,14 +96,10 @@ def _follow_on_gpu(cupy: Any, past: Any, new: Any, lengths: Any, whole: Any) -> 
         *map(np.uint32, (whole.shape[1], past.shape[2], new.shape[2], words)),
         np.uint64(all_words),
     )
-    _kernel(cupy, word)(blocks_of(all_words, _THREADS), (_THREADS,), arguments)
-
-
-def source(word: int) -> str:
-    """The kernel for words of so many bytes, in CUDA C++."""
-    return STEPS + _KERNEL % {"threads": _THREADS, "word": _WORDS[word]}
+    kernel(cupy, source(word), "follow")(blocks_of(all_words, _THREADS), (_THREADS,), arguments)
 
 
 @cache
-def _kernel(cupy: Any, word: int) -> Any:
-    return cupy.RawKernel(source(word), "follow")
+def source(word: int) -> str:
+    """The kernel for words of so many bytes, in CUDA C++."""
+    return STEPS + _KERNEL % {"threads": _THREADS, "word": _WORDS[word]}

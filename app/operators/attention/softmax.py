@@ -1,10 +1,10 @@
 """Softmax of scores; on a GPU by one kernel that reads and writes each of them once."""
 
-from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from app.formula.values import Value, equal, where
 from app.operators.activation import softmax as shares
+from app.operators.written import kernel
 
 THREADS = 128
 """Of a block, which has one row."""
@@ -65,6 +65,8 @@ extern "C" __global__ void __launch_bounds__(%(threads)d) softmax(float* scores,
 }
 """
 
+_SOURCE = _SOFTMAX % {"threads": THREADS, "kept": KEPT}
+
 
 class Added(NamedTuple):
     """What is added to scores, one after the other, each of which repeats along dimensions of 1: numbers, `filtered`
@@ -121,9 +123,4 @@ def softmax(xp: Any, scores: Any, scale: float, added: Added = NOTHING) -> None:
         scores /= scores.sum(axis=-1, keepdims=True)
         return
     length = scores.shape[-1]
-    _kernel(xp)((scores.size // length,), (THREADS,), (scores, xp.uint32(length), xp.float32(scale)))
-
-
-@cache
-def _kernel(cupy: Any) -> Any:
-    return cupy.RawKernel(_SOFTMAX % {"threads": THREADS, "kept": KEPT}, "softmax")
+    kernel(xp, _SOURCE, "softmax")((scores.size // length,), (THREADS,), (scores, xp.uint32(length), xp.float32(scale)))

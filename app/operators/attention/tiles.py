@@ -9,6 +9,7 @@ import numpy as np
 from app.operators.attention.kernel import KEYS, THREADS, Form, source
 from app.operators.attention.steps import steps_of
 from app.operators.grids import blocks_of
+from app.operators.written import kernel
 
 MOST_SIZE = 128
 """Of a head."""
@@ -62,8 +63,8 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, added: 
     shape = np.array([(heads, heads // key_heads, queries, keys, part)], _SHAPE)[0]
     base = np.float32(math.log2(math.e))
     factor = np.float32(scale) * base if added is None else base
-    kernel, together = _kernels(cupy, ordinal, form)
-    kernel(
+    attention = kernel(cupy, source(form), "attention", shared_bytes=form.shared_bytes)
+    attention(
         (blocks, batch * key_heads, parts),
         (THREADS,),
         (
@@ -75,7 +76,7 @@ def attention(cupy: Any, query: Any, key: Any, value: Any, scale: float, added: 
     if parts > 1:
         work = all_rows * value_size // 4
         arguments = (found, told, result, shape, np.uint32(parts), np.uint64(work), factor)
-        together(blocks_of(work, THREADS), (THREADS,), arguments)
+        kernel(cupy, source(form), "together")(blocks_of(work, THREADS), (THREADS,), arguments)
     return result
 
 
@@ -125,11 +126,3 @@ def is_of_vectors(x: Any) -> bool:
 
 
 _SHAPE = np.dtype([(name, np.uint32) for name in ("heads", "groups", "queries", "keys", "part")])
-
-
-@cache
-def _kernels(cupy: Any, ordinal: int, form: Form) -> tuple[Any, Any]:
-    module = cupy.RawModule(code=source(form))
-    made = module.get_function("attention")
-    made.max_dynamic_shared_size_bytes = form.shared_bytes
-    return made, module.get_function("together")

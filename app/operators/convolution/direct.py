@@ -9,6 +9,7 @@ import numpy as np
 
 from app.operators import packing
 from app.operators.convolution.windows import Windows
+from app.operators.written import kernel
 
 EACH = 4
 """Neighbours along a row that a thread computes, so that it loads once what several of them meet, and stores them at
@@ -161,7 +162,7 @@ def direct(cupy: Any, x: Any, filters: Any, windows: Windows, zeros: tuple[Any, 
     tiles = -(-units // MOST_THREADS)
     threads = packing.up(-(-units // tiles), 32)
     given = (np.uint64(0) if each is None else cupy.ascontiguousarray(each.reshape(-1)) for each in zeros)
-    _kernel(cupy, form)((tiles * outputs * len(x),), (threads,), (x, filters, made, *given, lies[0]))
+    kernel(cupy, source(form), "direct")((tiles * outputs * len(x),), (threads,), (x, filters, made, *given, lies[0]))
     return made
 
 
@@ -170,14 +171,10 @@ def sum_type(form: Form) -> str:
     return "float32" if form.x == "float16" else "int32"
 
 
+@cache
 def source(form: Form) -> str:
     """The kernel, in CUDA C++."""
     types = {"x": _TYPE_OF[form.x], "filters": _TYPE_OF[form.filters], "sum": _SUM_OF[sum_type(form)]}
     names = ("extent", "stride", "dilation")
     steps = [f"at.{name}s[2]" for name in names] if form.along_row is None else [f"{each}u" for each in form.along_row]
     return _KERNEL % {**types, **dict(zip(names, steps, strict=True)), "each": EACH, "threads": MOST_THREADS}
-
-
-@cache
-def _kernel(cupy: Any, form: Form) -> Any:
-    return cupy.RawKernel(source(form), "direct")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.operators.c_numbers import C_TYPES
+from app.operators.written import kernel
 
 MOST_FIRST = 2048
 """Elements of a sequence that are found at most: a block sorts them in shared memory."""
@@ -154,8 +155,8 @@ def find(cupy: Any, rows: Any, count: int, values: Any, indices: Any, *, decreas
         numbers = (cupy.uint32(each) for each in (length, parts, count, room))
         ways = cupy.int32(decreasing), cupy.int32(indices.itemsize == 8)
         threads = _threads(max(length // parts // _EACH, room // 2))
-        kernel = _kernel(cupy, rows.dtype, found=given is not None)
-        kernel((number * parts,), (threads,), (*tensors, *numbers, *ways), shared_mem=room * key_bytes)
+        first = kernel(cupy, source(rows.dtype, found=given is not None), "first")
+        first((number * parts,), (threads,), (*tensors, *numbers, *ways), shared_mem=room * key_bytes)
         if left is None:
             return
         given, length = left, parts * count
@@ -170,10 +171,6 @@ def _key_bytes(dtype: "np.dtype[Any]") -> int:
 
 
 @cache
-def _kernel(cupy: Any, dtype: "np.dtype[Any]", *, found: bool) -> Any:
-    return cupy.RawKernel(source(dtype, found=found), "first")
-
-
 def source(dtype: "np.dtype[Any]", *, found: bool) -> str:
     """For elements of this type, or those that were `found` among them."""
     bits = 8 * dtype.itemsize

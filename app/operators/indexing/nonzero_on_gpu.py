@@ -10,6 +10,7 @@ import numpy as np
 from app.operators.c_numbers import C_TYPES
 from app.operators.grids import blocks_of
 from app.operators.indexing.scans_on_gpu import joining
+from app.operators.written import kernel
 
 _THREADS = 256
 
@@ -105,7 +106,7 @@ def find(cupy: Any, x: Any, rows: Any) -> Any:
     x, columns = cupy.ascontiguousarray(x), rows.shape[1]
     blocks = blocks_of(x.size, _THREADS * _EACH)
     counts, total = cupy.empty(blocks, "uint32"), cupy.empty((), "uint32")
-    count, add_up, write = _kernels(cupy, x.dtype, columns)
+    count, add_up, write = (kernel(cupy, source(x.dtype, columns), name) for name in ("count", "add_up", "write"))
     elements, sizes = np.uint32(x.size), _extents(x.shape[-columns:])
     count(blocks, (_THREADS,), (x, elements, counts))
     add_up((1,), (_ADDING,), (counts, np.uint32(blocks[0]), total))
@@ -119,6 +120,7 @@ def _extents(sizes: Sequence[int]) -> np.void:
     return structure
 
 
+@cache
 def source(dtype: np.dtype[Any], columns: int) -> str:
     """The kernels, in CUDA C++. What is not 0 is told by bits, since a comparison takes what is subnormal for it."""
     bits = 8 * dtype.itemsize
@@ -131,9 +133,3 @@ def source(dtype: np.dtype[Any], columns: int) -> str:
         "each": _EACH,
         "adding": _ADDING,
     }
-
-
-@cache
-def _kernels(cupy: Any, dtype: np.dtype[Any], columns: int) -> tuple[Any, Any, Any]:
-    module = cupy.RawModule(code=source(dtype, columns))
-    return module.get_function("count"), module.get_function("add_up"), module.get_function("write")

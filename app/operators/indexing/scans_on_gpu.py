@@ -10,6 +10,7 @@ from typing import Any
 from app.operators.c_numbers import C_TYPES, NUMBERS
 from app.operators.grids import blocks_of, packed_in
 from app.operators.indexing.rows import back, rows_of
+from app.operators.written import kernel
 
 THREADS = 256
 """Of a block."""
@@ -211,7 +212,8 @@ def scan(cupy: Any, x: Any, axis: int, into: Any, *, products: bool, reversed_: 
     length, step = x.shape[axis], math.prod(x.shape[axis + 1 :])
     sequences = x.size // length
     ways = cupy.int32(reversed_), cupy.int32(exclusive)
-    along, totals, scan = _kernels(cupy, x.dtype.name, products=products)
+    written = source(x.dtype.name, products=products)
+    along, totals, scan = (kernel(cupy, written, name) for name in ("along", "totals", "scan"))
     if sequences >= MANY and (step >= SIDE_BY_SIDE or length <= SHORT):
         sizes = cupy.uint64(sequences), cupy.uint32(length), cupy.uint64(step)
         along(blocks_of(sequences, THREADS), (THREADS,), (x, made, *sizes, *ways))
@@ -242,11 +244,6 @@ def _part(sequences: int, length: int) -> int:
 
 
 @cache
-def _kernels(cupy: Any, name: str, *, products: bool) -> tuple[Any, Any, Any]:
-    module = cupy.RawModule(code=source(name, products=products))
-    return module.get_function("along"), module.get_function("totals"), module.get_function("scan")
-
-
 def source(name: str, *, products: bool) -> str:
     """The kernels, for elements of NumPy's type `name`."""
     if not name.startswith("float"):

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.operators.c_numbers import C_TYPES
 from app.operators.grids import blocks_of
+from app.operators.written import kernel
 
 THREADS = 256
 
@@ -36,18 +37,13 @@ def put_last(cupy: Any, made: Any, cells: Any, updates: Any) -> None:
     the last. All three are packed, and a cell beyond those of `made` is none."""
     last = cupy.zeros(len(made), cupy.uint32)
     count, number, width = cupy.int64(len(made)), len(cells), updates.shape[1]
-    kernels = _kernels(cupy, updates.itemsize)
-    kernels[0](blocks_of(number, THREADS), (THREADS,), (cells, last, cupy.uint64(number), count))
+    ask, put = (kernel(cupy, source_of(updates.itemsize), name) for name in ("ask", "put"))
+    ask(blocks_of(number, THREADS), (THREADS,), (cells, last, cupy.uint64(number), count))
     sizes = cupy.uint64(updates.size), cupy.uint64(width), count
-    kernels[1](blocks_of(updates.size, THREADS), (THREADS,), (cells, last, updates, made, *sizes))
+    put(blocks_of(updates.size, THREADS), (THREADS,), (cells, last, updates, made, *sizes))
 
 
 @cache
-def _kernels(cupy: Any, bytes_: int) -> tuple[Any, Any]:
-    """Of elements of so many bytes, whatever they are."""
-    source = source_of(bytes_)
-    return cupy.RawKernel(source, "ask"), cupy.RawKernel(source, "put")
-
-
 def source_of(bytes_: int) -> str:
+    """The kernels, of elements of so many bytes, whatever they are."""
     return _KERNELS % {"element": C_TYPES[f"uint{8 * bytes_}"], "threads": THREADS}

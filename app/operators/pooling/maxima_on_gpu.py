@@ -9,6 +9,7 @@ import numpy as np
 
 from app.operators.c_numbers import C_TYPES, NUMBERS
 from app.operators.grids import blocks_of, packed_in
+from app.operators.written import kernel
 
 _THREADS = 256
 
@@ -118,18 +119,13 @@ def gradient(cupy: Any, x: Any, dy: Any, axes: Sequence[Axis], into: Any) -> Any
     places = cupy.empty(dy.shape, "uint32")
     flat = [Axis(1, 1, 1, 0, 1, 1)] * (3 - len(axes))
     shape = [np.array([each], _AXIS)[0] for each in (*flat, *axes)]
-    find, add = _kernels(cupy, x.dtype.name)
+    find, add = (kernel(cupy, source(x.dtype.name), name) for name in ("find", "add"))
     find(blocks_of(dy.size, _THREADS), (_THREADS,), (x, places, *shape, np.uint64(dy.size)))
     add(blocks_of(x.size, _THREADS), (_THREADS,), (dy, places, made, *shape, np.uint64(x.size)))
     return made
 
 
+@cache
 def source(dtype: str) -> str:
     """The kernels, in CUDA C++."""
     return (NUMBERS + _KERNELS) % {"type": C_TYPES[dtype], "threads": _THREADS}
-
-
-@cache
-def _kernels(cupy: Any, dtype: str) -> tuple[Any, Any]:
-    module = cupy.RawModule(code=source(dtype))
-    return module.get_function("find"), module.get_function("add")

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.contract.constants import DataType
 from app.operators.c_numbers import C_TYPES, NUMBERS
+from app.operators.written import kernel
 
 THREADS = 256
 """Of a block."""
@@ -76,7 +77,8 @@ quantize(const element* __restrict__ x, const range* __restrict__ found, unsigne
 
 def quantize(cupy: Any, x: Any, y: Any, scale: Any, zero: Any) -> None:
     """Write the elements of `x`, quantized, to `y`, of 8-bit integers, and to the other two by what; all are packed."""
-    find, quantize = _kernels(cupy, DataType(x.dtype.name.upper()), DataType(y.dtype.name.upper()))
+    written = source(DataType(x.dtype.name.upper()), DataType(y.dtype.name.upper()))
+    find, quantize = (kernel(cupy, written, name) for name in ("find", "quantize"))
     blocks = min(-(-x.size // (THREADS * EACH)), MOST_BLOCKS)
     found, elements = cupy.empty((blocks, 2), cupy.float32), cupy.uint64(x.size)
     find((blocks,), (THREADS,), (x, found, elements))
@@ -84,11 +86,6 @@ def quantize(cupy: Any, x: Any, y: Any, scale: Any, zero: Any) -> None:
 
 
 @cache
-def _kernels(cupy: Any, given: DataType, made: DataType) -> tuple[Any, Any]:
-    module = cupy.RawModule(code=source(given, made))
-    return module.get_function("find"), module.get_function("quantize")
-
-
 def source(given: DataType, made: DataType) -> str:
     """The kernels, from elements of a float type to 8-bit integers."""
     is_signed = made is DataType.INT8

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.operators.arrays import SCRATCH, product, spans
 from app.operators.recurrent.layer import LAYER, STEPS_OF
+from app.operators.written import kernel
 
 MOST_WORDS = 190
 """Registers that a thread has for weights, states and sums; there are 255."""
@@ -86,6 +87,7 @@ def form_of(kind: str, activations: Sequence[str], sizes: tuple[int, int], proce
     return None
 
 
+@cache
 def source(form: Form) -> str:
     """The kernel, in CUDA C++."""
     step = STEPS_OF[form.kind].format(*form.functions)
@@ -153,7 +155,7 @@ def run(cupy: Any, form: Form, layer: Layer, *, is_backward: bool, clip: float) 
         exchanged[:, :, hidden:] = 0
         sequence = layer.sequence
         apart = 0 if sequence is None else sequence.strides[0] // sequence.itemsize
-        _kernel(cupy, form)(
+        kernel(cupy, source(form), "layer")(
             blocks,
             (32 * WARPS,),
             (
@@ -163,9 +165,5 @@ def run(cupy: Any, form: Form, layer: Layer, *, is_backward: bool, clip: float) 
                 *(np.uint64(apart), np.uint32(some.stop - some.start), np.uint32(batch), np.uint32(hidden)),
                 *(np.uint32(some.start), np.bool_(is_backward), np.float32(clip)),
             ),
+            enable_cooperative_groups=True,
         )
-
-
-@cache
-def _kernel(cupy: Any, form: Form) -> Any:
-    return cupy.RawKernel(source(form), "layer", enable_cooperative_groups=True)
