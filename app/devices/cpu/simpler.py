@@ -7,19 +7,19 @@ from functools import cache
 from typing import Any
 
 from app.contract.constants import NEWEST, DataType, ReduceFunction
-from app.contract.tensors import MAX_RANK, TensorDesc, packed_strides
+from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.arrays import LARGE_TOTAL
 from app.devices.cpu.split_totals import is_split
 from app.formula.coordinates import Coordinate
 from app.formula.structures import Questions, Structures
 from app.formula.values import Value, parts, replaced
 from app.operators.compiled import CompiledOperator, compile_operator
-from app.operators.element_wise.quantization import ElementWiseDequantizeLinear, ElementWiseQuantizeLinear
 from app.operators.normalization.batch_training import BatchNormalizationTraining, Gradient
 from app.operators.operator import Operator
 from app.operators.pooling.averages import AveragePooling, AveragePooling1
 from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
 from app.operators.pooling.regions import RoiAlign, RoiAlign1, RoiPooling
+from app.operators.quantization.blocks import by_elements
 from app.operators.quantization.elements import Dequantize, Quantize
 from app.operators.reduction.reductions import Argmax, Argmin, Reduce
 from app.programs.dispatchable import Dispatchable
@@ -52,7 +52,7 @@ def _way_of(kind: type[Operator]) -> Callable[[CompiledOperator, Any, Structures
         return _of_whole_window
     if issubclass(kind, (BatchNormalizationTraining, Gradient)):
         return _of_few_groups
-    return _of_blocks if issubclass(kind, (Quantize, Dequantize)) else None
+    return by_elements if issubclass(kind, (Quantize, Dequantize)) else None
 
 
 def _of_few_groups(
@@ -76,47 +76,6 @@ def _of_few_groups(
         }
     )
     return compile_operator(merged, NEWEST, structures)
-
-
-def _of_blocks(compiled: CompiledOperator, operator: Quantize | Dequantize, structures: Structures) -> CompiledOperator:
-    """A quantization of packed tensors of whole bytes, with two dimensions for each, blocks and what is in them, along
-    which scales and zero points repeat."""
-    x, *by = compiled.inputs.values()
-    made = compiled.outputs["OutputTensor"]
-    if not all(each.is_packed and each.DataType.bits >= 8 for each in (x, made, *by)):
-        return compiled
-    counts = [max(sizes) for sizes in zip(*[each.Sizes for each in by], strict=True)]
-    if any(size not in (1, count) for each in by for size, count in zip(each.Sizes, counts, strict=True)):
-        return compiled
-    sizes = [part for size, count in zip(x.Sizes, counts, strict=True) for part in (count, size // count)]
-    kept = [axis for axis, size in enumerate(sizes) if size > 1] or [0]
-    if len(kept) > MAX_RANK:
-        return compiled
-
-    def packed(desc: TensorDesc) -> TensorDesc:
-        return TensorDesc(DataType=desc.DataType, Sizes=[sizes[axis] for axis in kept])
-
-    def repeated(desc: TensorDesc) -> TensorDesc:
-        steps = [
-            step
-            for size, along in zip(desc.Sizes, packed_strides(desc.Sizes), strict=True)
-            for step in (along if size > 1 else 0, 0)
-        ]
-        return TensorDesc(
-            DataType=desc.DataType, Sizes=[sizes[axis] for axis in kept], Strides=[steps[axis] for axis in kept]
-        )
-
-    tensors: dict[str, Any] = {
-        "InputTensor": packed(x),
-        "ScaleTensor": repeated(by[0]),
-        "ZeroPointTensor": repeated(by[1]) if len(by) > 1 else None,
-        "OutputTensor": packed(made),
-    }
-    if isinstance(operator, Quantize):
-        quantizing = ElementWiseQuantizeLinear(Type="ELEMENT_WISE_QUANTIZE_LINEAR", **tensors)
-        return compile_operator(quantizing, NEWEST, structures)
-    dequantizing = ElementWiseDequantizeLinear(Type="ELEMENT_WISE_DEQUANTIZE_LINEAR", **tensors)
-    return compile_operator(dequantizing, NEWEST, structures)
 
 
 def _merged(sizes: Sequence[int], marks: Sequence[bool]) -> tuple[list[int], list[bool]]:

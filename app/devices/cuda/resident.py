@@ -10,6 +10,9 @@ from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.device import DeviceFailed
 from app.memory.arrays import apart_in_shape, numpy_type, together
+from app.operators.compiled import CompiledOperator
+from app.operators.quantization.blocks import by_elements
+from app.operators.quantization.elements import Dequantize, Quantize
 from app.programs.dispatchable import Dispatchable
 
 
@@ -24,6 +27,8 @@ class Resident:
     """An operator, over tensors that lie on the device."""
 
     def __init__(self, compiled: Dispatchable, device: Context) -> None:
+        if isinstance(compiled, CompiledOperator) and isinstance(compiled.operator, Quantize | Dequantize):
+            compiled = by_elements(compiled, compiled.operator, device.structures)
         self.compiled = compiled
         self.kernels = [CudaKernel(compiled, output, device) for output in compiled.program.maps]
         """One for each output; none of a call."""

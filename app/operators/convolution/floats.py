@@ -107,7 +107,8 @@ class Convolution(attributes.Spatial, Ended):
         "stride - 1 more, which the filter may reach as well.",
         "The OutputPadding elements at each dimension's end are 0: no bias is added and no activation applied to them. "
         "They are there FORWARD, too.",
-        "Where an infinity or NaN of the filter meets the padding, the result may be NaN or as if it met nothing.",
+        "Where an infinity or NaN of the filter meets the padding, or BACKWARD nothing between elements that Strides "
+        "keep apart, the result may be NaN or as if it met nothing.",
     )
 
     def implied_sizes(self, name: str) -> list[int]:

@@ -158,9 +158,9 @@ def _ordered(xp: Any, rows: Any) -> Any:
     """Whole numbers of 32 bits, as int64, in the order of the elements of at most 32 bits."""
     if rows.dtype.kind == "f":
         numbers = rows.astype(xp.float32)
-        numbers += 0  # -0 becomes 0
         numbers[numbers != numbers] = xp.nan  # all NaN become one, beyond infinity
         bits = numbers.view(xp.int32)
+        bits[bits == -(1 << 31)] = 0  # -0 becomes 0; CuPy's sum with 0 would make it of what is subnormal, too
         bits ^= (bits >> 31) & 0x7FFFFFFF
         return bits.astype(xp.int64)
     made = rows.astype(xp.int64)
