@@ -41,8 +41,9 @@ def test_maxima() -> None:
     pairs = x.reshape(2, 3, 4, 4, 2)
     np.testing.assert_array_equal(made.reshape(pairs.shape).sum(-1), gradient)
     np.testing.assert_array_equal(made.reshape(pairs.shape).argmax(-1)[gradient > 0], pairs.argmax(-1)[gradient > 0])
-    made = calls.run({"Type": "MAX_POOLING_GRAD", **document}, InputTensor=x, InputGradientTensor=gradient * TINY)
-    assert np.count_nonzero(made["OutputGradientTensor"]) == np.count_nonzero(gradient * TINY)
+    tiny = gradient * TINY
+    of_tiny = calls.run(document, InputTensor=x, InputGradientTensor=tiny)["OutputGradientTensor"]
+    assert np.count_nonzero(of_tiny) == np.count_nonzero(tiny)
 
 
 @pytest.mark.usefixtures("on_each_device")
