@@ -195,6 +195,14 @@ def cases(data_type: str) -> Iterator[Case]:
         if len(group) == 2:
             document = document | {"NormalizeVariance": True, "Epsilon": 1e-5}
             yield Case(title, kind, document, partial(functional.layer_norm, several, group[-1:]))
+    if data_type == "FLOAT32":
+        scale_and_zero = [desc(each, 1, 1) for each in (data_type, "UINT8")]
+        document = {"QuantizationType": "SCALE_ZERO_POINT", "QuantizationTensors": scale_and_zero}
+        bytes_, floats = desc("UINT8", *x.shape), desc(data_type, *x.shape)
+        quantize = partial(torch.quantize_per_tensor, x, 0.05, 3, torch.quint8)
+        yield Case("64 Mi", "QUANTIZE", document | {"InputTensor": floats, "OutputTensor": bytes_}, quantize)
+        dequantize = quantize().dequantize
+        yield Case("64 Mi", "DEQUANTIZE", document | {"InputTensor": bytes_, "OutputTensor": floats}, dequantize)
     yield from layers(data_type, random)
 
 
