@@ -9,11 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+import httpx
 import numpy as np
 import pytest
 
 from app.contract.violations import ContractError, Violation
 from app.engine.service import Service
+from app.engine.workers import Ticket
+from app.http.core.asgi import Application
+from app.http.core.keys import Keys
+from app.http.server.limit import ConnectionLimit
+from app.main import create_app, handler_of
 from app.memory.accounts import MemoryExhausted, MemoryShare
 from app.models.onnx import files, reading
 from app.models.onnx.errors import NotSupported
@@ -157,6 +163,32 @@ def test_a_file_that_is_gone_when_another_process_has_it_loaded(tmp_path: Path) 
 
     asyncio.run(main())
     repository.close()
+    assert service.memory.used == 0
+    service.close()
+
+
+def test_a_load_that_an_unload_overtakes_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked for rightly, and the model is not there."""
+    put(tmp_path / "affine.onnx", affine())
+    service, switches = Service(Settings(threads=1, gpus="none", llvm=False, models=str(tmp_path))), LocalSwitches()
+    service.open()
+    made = create_app(service.settings, service, ConnectionLimit(), switches=switches)
+    application: Any = Application(handler_of(made, service.settings, Keys("", "")), made)
+    read_it = Repository._read
+
+    def unloaded_meanwhile(self: Repository, name: str, ticket: Ticket[None]) -> Any:
+        switches.set(name, is_loaded=False)
+        return read_it(self, name, ticket)
+
+    monkeypatch.setattr(Repository, "_read", unloaded_meanwhile)
+
+    async def load() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://service") as client:
+            return await client.post("/v2/repository/models/affine/load")
+
+    answer = asyncio.run(load())
+    message = "Another request unloaded model affine while this one loaded it; load it again."
+    assert (answer.status_code, answer.json()) == (409, {"error": message})
     assert service.memory.used == 0
     service.close()
 
