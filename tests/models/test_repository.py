@@ -205,18 +205,33 @@ def test_switches_that_processes_share(tmp_path: Path) -> None:
     one, other = (SharedSwitches(tmp_path / "switches") for _ in range(2))
     assert one.get("some") == UNTOUCHED
     one.set("some", is_loaded=False)
-    assert one.get("some") == other.get("some") == Switch(1, is_loaded=False)
+    first = one.get("some")
+    assert (first, first.is_loaded) == (other.get("some"), False)
     other.set("some", is_loaded=True)
-    assert one.get("some") == other.get("some") == Switch(2, is_loaded=True)
+    second = one.get("some")
+    assert (second, second.is_loaded) == (other.get("some"), True)
+    assert len({UNTOUCHED.generation, first.generation, second.generation}) == 3
     assert (tmp_path / "switches" / "some").stat().st_mode & 0o777 == 0o600
     opened = len(os.listdir("/proc/self/fd"))
     one.set("x" * 128, is_loaded=False)
     assert len(os.listdir("/proc/self/fd")) == opened
-    assert one.get("x" * 128).generation == 1
+    assert not one.get("x" * 128).is_loaded
     (tmp_path / "outside").write_bytes(b"+")
     (tmp_path / "switches" / ("x" * 129)).write_bytes(b"+")
     for name in ("../outside", "so\0me", "x" * 129, "", ".", ".."):
         assert one.get(name) == UNTOUCHED
+
+
+def test_what_is_said_after_their_folder_was_removed_is_something_else(tmp_path: Path) -> None:
+    one, other = (SharedSwitches(tmp_path / "switches") for _ in range(2))
+    one.set("some", is_loaded=True)
+    before = one.get("some")
+    shutil.rmtree(tmp_path / "switches")
+    other.set("some", is_loaded=False)
+    after = one.get("some")
+    assert (after.is_loaded, after == other.get("some"), after.generation == before.generation) == (False, True, False)
+    shutil.rmtree(tmp_path / "switches")
+    assert one.get("some") == UNTOUCHED
 
 
 def test_what_is_dropped_has_what_was_judged_forgotten(tmp_path: Path) -> None:
