@@ -366,7 +366,7 @@ def test_without_the_keeper_what_is_known_is_served_on(
     add(first)
     remote.is_reached = False
     assert second.find(ID)
-    with pytest.raises(KeeperSilent):
+    with pytest.raises(KeeperSilent, match=r"^The keeper of the cluster's graphs did not answer in time; ask again\.$"):
         second.remove(ID)
     with pytest.raises(KeeperSilent), second.adding():
         pass
