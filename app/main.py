@@ -23,7 +23,7 @@ from app.apart import done_apart
 from app.devices.cuda import mps
 from app.devices.placement import try_gpus
 from app.engine.graph_entries import Entries, SharedEntries
-from app.engine.service import Service
+from app.engine.service import DeadlineExceeded, Service
 from app.environment import strange_variables
 from app.http.core import openapi
 from app.http.core.asgi import Application
@@ -317,6 +317,8 @@ async def _tend(service: Service) -> None:
         await asyncio.sleep(_TENDED_SECONDS)
         try:
             await asyncio.to_thread(service.graphs.tend)
+        except DeadlineExceeded:  # who keeps them together does not answer, which the log has: another time
+            pass
         except Exception:
             log.exception("The kept graphs cannot be looked after")
         try:
