@@ -125,6 +125,16 @@ def test_nothing_is_held_afterwards(client: httpx.Client) -> None:
         wait_until(lambda: held() == before)
 
 
+def test_dispatches_that_ran_are_counted(client: httpx.Client) -> None:
+    def counted() -> float:
+        return metric(client, "dispatches_total", operator="DML_OPERATOR_ELEMENT_WISE_ADD", device="numpy")
+
+    before, model = counted(), add()
+    model["commands"] *= 3
+    assert post(client, model).status_code == 200
+    wait_until(lambda: counted() == before + 3)
+
+
 @pytest.mark.parametrize("kind", ["application/octet-stream", "application/zip", "application/x-zip-compressed"])
 def test_names_of_zips(client: httpx.Client, kind: str) -> None:
     sent = zipped({"model.json": MODEL})
