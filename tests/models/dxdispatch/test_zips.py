@@ -111,6 +111,8 @@ def test_which_file_is_the_model(client: httpx.Client) -> None:
     assert post(client, zipped({"a.json": MODEL, "b.json": "{}"}), model="./a.json").status_code == 200
     told = problem(client, zipped({"a.json": MODEL}), model="c.json")
     assert told == {"/model": "The zip has no file c.json."}
+    told = problem(client, zipped({"a.json": MODEL}), model="../a.json")
+    assert told == {"/model": "../a.json does not stay within the folder; give a relative path without '..'."}
     told = problem(client, add(), model="a.json")
     assert told == {"/model": "model names a file in a zip; the body is the model itself."}
 
