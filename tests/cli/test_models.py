@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.cli.command import dmlserve, printed, refusal
-from tests.models.documents import affine, affine_of, model, unsupported
+from tests.models.documents import Array, affine, affine_of, model, unsupported
 
 X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
 
@@ -39,6 +39,13 @@ def test_outputs_are_saved_or_shown(file: Path) -> None:
 def test_outputs_for_machines(file: Path) -> None:
     told = json.loads(printed(dmlserve("run", file, "--input", f"x={file.parent}/x.npy", "--json")))
     assert told["outputs"]["y"] == {"type": "float32", "sizes": [2, 3], "data": affine_of(X).reshape(-1).tolist()}
+
+
+@pytest.mark.parametrize("saved", [X.astype(">f4"), np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]])
+def test_inputs_may_lie_otherwise_in_their_files(file: Path, saved: Array) -> None:
+    np.save(file.parent / "saved.npy", saved)
+    told = json.loads(printed(dmlserve("run", file, "--input", f"x={file.parent}/saved.npy", "--json")))
+    assert told["outputs"]["y"]["data"] == affine_of(X).reshape(-1).tolist()
 
 
 def test_what_is_wrong_is_said(file: Path, tmp_path: Path) -> None:
