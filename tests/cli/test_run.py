@@ -3,7 +3,9 @@
 import io
 import json
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -12,6 +14,7 @@ import pytest
 from rich.progress import Progress
 
 from app.cli import files
+from app.memory.accounts import LimitExceeded
 from tests.cli.command import dmlserve, printed, refusal
 from tests.conftest import COMMAND
 from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, array_of, as_json, decoded, request
@@ -171,10 +174,26 @@ class TestOperator:
             answer = json.loads(run("-", "--json", given=body))
             np.testing.assert_array_equal(array_of(decoded(answer)["outputs"]["OutputTensor"]), X * X)
 
-    def test_standard_input_that_is_neither(self) -> None:
-        done = subprocess.run([COMMAND, "run", "-"], input=b"oops", capture_output=True, check=False)
-        assert (done.returncode, done.stdout) == (1, b"")
-        assert b"JSON" in done.stderr
+    @pytest.mark.parametrize("begin", [b"\xde\0", b"\xdf\0\0\0"])
+    def test_standard_input_is_messagepack_however_its_map_begins(self, begin: bytes) -> None:
+        first, *rest = msgpack.packb(SQUARES)
+        answer = json.loads(printed(dmlserve("run", "-", "--json", given=bytes([*begin, first & 0xF, *rest]))))
+        np.testing.assert_array_equal(array_of(decoded(answer)["outputs"]["OutputTensor"]), X * X)
+
+    @pytest.mark.parametrize("given", [b"oops", b"", b"\xdd\0\0\0\0", b"\x90"])
+    def test_standard_input_that_is_neither(self, given: bytes) -> None:
+        (line,) = refusal(dmlserve("run", "-", given=given))
+        assert line.startswith("The body is not ")
+        assert "JSON" in line
+
+    @pytest.mark.parametrize("arguments", [("ELEMENT_WISE_ABS", "-"), ("-",)])
+    def test_standard_input_is_not_read_beyond_its_limit(
+        self, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(files, "_BLOCK", 10)
+        (line,) = refusal(dmlserve("run", *arguments, given=bytes(5000), env={"DMLSERVE_MAX_BODY_BYTES": "1024"}))
+        told = "Bytes of the file: 1030, where max_body_bytes allows 1024. DMLSERVE_MAX_BODY_BYTES allows more."
+        assert line == told
 
     def test_an_operator_without_inputs_is_for_a_request(self) -> None:
         flags = ("--Value", "1", "--ValueDataType", "FLOAT32")
@@ -234,3 +253,22 @@ class TestOperator:
             monkeypatch.setattr(files, "_LARGE", large)
             files.read_file(x, 1 << 20)
         assert shown == [True, False, False]
+
+    @pytest.mark.parametrize(
+        ("is_terminal", "term", "shows"),
+        [(True, "xterm", True), (True, None, True), (True, "dumb", False), (False, "xterm", False)],
+    )
+    def test_terminals_that_show_progress(
+        self, monkeypatch: pytest.MonkeyPatch, is_terminal: bool, term: str | None, shows: bool
+    ) -> None:
+        monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: is_terminal))
+        monkeypatch.delenv("TERM", raising=False)
+        if term:
+            monkeypatch.setenv("TERM", term)
+        assert files._is_terminal() is shows
+
+    def test_a_file_may_be_as_large_as_the_limit(self, x: Path) -> None:
+        size = x.stat().st_size
+        assert bytes(files.read_file(x, size)) == x.read_bytes()
+        with pytest.raises(LimitExceeded, match=f"Bytes of the file: {size}, where max_body_bytes allows {size - 1}"):
+            files.read_file(x, size - 1)
