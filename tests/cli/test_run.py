@@ -54,6 +54,8 @@ def test_answer_for_people(tmp_path: Path) -> None:
     assert header.split() == ["output", "type", "sizes", "strides", "data"]
     assert " ".join(row.split()) == "OutputTensor FLOAT32 [1, 1, 2, 3] packed 16 4 0 1 4 16"
     assert execution.startswith("ELEMENT_WISE_CONSTANT_POW on numpy: ")
+    assert execution.endswith(" ms")
+    assert 0 < float(execution.split()[-2]) < 60_000
 
 
 def test_answer_for_people_shows_integers_whole_and_long_data_in_part(tmp_path: Path) -> None:
@@ -146,6 +148,15 @@ class TestOperator:
             if suffix == "npz":
                 np.testing.assert_array_equal(np.load(made)["OutputTensor"], X + X)
             assert made.stat().st_size > X.nbytes
+
+    def test_a_file_that_is_called_as_an_operator_is_one_where_tensors_are_given(
+        self, x: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(x.parent)
+        save(SQUARES, x.with_name("ELEMENT_WISE_NEGATE"))
+        for given, wanted in (([], X * X), ([x.name], -X), (["--input", f"InputTensor={x.name}"], -X)):
+            told = json.loads(printed(dmlserve("run", "ELEMENT_WISE_NEGATE", *given, "--json")))
+            assert np.ravel(array_of(decoded(told)["outputs"]["OutputTensor"])).tolist() == np.ravel(wanted).tolist()
 
     def test_files_without_names_are_the_inputs_that_are_left(self, x: Path) -> None:
         np.save(twice := x.with_name("twice.npy"), 2 * X)
