@@ -58,6 +58,13 @@ def test_answer_for_people(tmp_path: Path) -> None:
     assert 0 < float(execution.split()[-2]) < 60_000
 
 
+@pytest.mark.parametrize(("data_type", "shown"), [(np.int8, "-1 3"), (np.uint8, "255 3")])
+def test_answer_for_people_shows_bytes_as_the_numbers_that_they_are(tmp_path: Path, data_type: Any, shown: str) -> None:
+    message = request("DML_OPERATOR_ELEMENT_WISE_IDENTITY", {"InputTensor": np.array([255, 3], "u1").view(data_type)})
+    _, row, *_ = printed(dmlserve("run", save(message, tmp_path / "request.json"))).splitlines()
+    assert " ".join(row.split()).endswith(f"[2] packed {shown}")
+
+
 def test_answer_for_people_shows_integers_whole_and_long_data_in_part(tmp_path: Path) -> None:
     x = np.full(9, 123_456_789, np.int32)
     message = request(
