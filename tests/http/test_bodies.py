@@ -267,7 +267,7 @@ class TestMemory:
         async def receive() -> Message:
             held.append(memory.held)
             left = size - (len(held) - 1) * self.PIECE
-            return {"type": "http.request", "body": bytes(min(left, self.PIECE)), "more_body": left > self.PIECE}
+            return {"type": "http.request", "body": b"x" * min(left, self.PIECE), "more_body": left > self.PIECE}
 
         account = MemoryAccount(limit, 2 * idle)
         account.pool.take(idle)
@@ -277,6 +277,7 @@ class TestMemory:
                 body = asyncio.run(read_body(request, Settings(max_body_bytes=most), memory))
             except LimitExceeded as refusal:
                 return len(held) * self.PIECE, [*held, refusal.allowed]
+            assert bytes(body) == b"x" * len(body)
             return len(body), [*held, memory.held]
 
     @pytest.mark.parametrize("limit", ["most", "limit"])
