@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,7 +23,7 @@ from app.apart import done_apart
 from app.devices.cuda import mps
 from app.devices.placement import try_gpus
 from app.engine.graph_entries import Entries, SharedEntries
-from app.engine.service import Service
+from app.engine.service import DeadlineExceeded, Service
 from app.environment import strange_variables
 from app.http.core import openapi
 from app.http.core.asgi import Application
@@ -238,7 +238,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
             log.exception("What SIGHUP asks for failed")
 
     neighbours = Neighbours(settings.workers) if settings.workers > 1 else None
-    folder = _shared_folder() if settings.workers > 1 else None
+    shared = _SharedFolder() if settings.workers > 1 else None
+    folder = shared.path if shared else None
     gpu_sharing = mps.start(folder / "mps") if folder and can_share else None
     supervisor = os.getpid()
 
@@ -254,9 +255,9 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
             shutil.rmtree(folder, ignore_errors=True)
         return went_well
 
-    if settings.workers > 1:
+    if shared:
         logs.count_dropped_in(Counts(slots.own(settings.workers)).log_lines_dropped.numbers[()])
-        went_well = Supervisor(settings.workers, work, signals, reload, end_seconds, watched).run(sockets)
+        went_well = Supervisor(settings.workers, work, signals, reload, end_seconds, [*watched, shared]).run(sockets)
     else:
         went_well = work(0, signals)
     if gpu_sharing:
@@ -283,17 +284,31 @@ def _try_gpus(settings: Settings) -> None:
         raise Unusable(said or "The search for GPUs failed.")
 
 
-def _shared_folder() -> Path:
-    """A folder of this user's alone, for the graphs that all workers have. Raises Unusable.
+class _SharedFolder:
+    """A folder of this user's alone, for the graphs that all workers have.
 
     Folders that nobody changed for days are removed where temporary files are, but not locked ones (tmpfiles.d(5)).
     """
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="dmlserve-graphs-"))
-        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # until this process and all workers are gone
-        return folder
-    except OSError as error:
-        raise Unusable(f"Several workers need a folder for temporary files, which TMPDIR names: {error}") from None
+
+    def __init__(self) -> None:
+        """Raises Unusable."""
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix="dmlserve-graphs-"))
+            self._lock()
+        except OSError as error:
+            raise Unusable(f"Several workers need a folder for temporary files, which TMPDIR names: {error}") from None
+
+    def look(self) -> None:
+        """Make it again if somebody removed it, and with it all that was kept."""
+        with suppress(OSError):  # who wants a graph kept is told of it
+            if self.path.exists():
+                return
+            self.path.mkdir(0o700)
+            self._lock()
+            log.warning("The folder %s was removed, and with it the graphs that were kept; it is made again", self.path)
+
+    def _lock(self) -> None:
+        fcntl.flock(os.open(self.path, os.O_RDONLY), fcntl.LOCK_SH)  # until this process and all workers are gone
 
 
 async def _tend(service: Service) -> None:
@@ -302,6 +317,8 @@ async def _tend(service: Service) -> None:
         await asyncio.sleep(_TENDED_SECONDS)
         try:
             await asyncio.to_thread(service.graphs.tend)
+        except DeadlineExceeded:  # who keeps them together does not answer, which the log has: another time
+            pass
         except Exception:
             log.exception("The kept graphs cannot be looked after")
         try:

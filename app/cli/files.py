@@ -141,7 +141,7 @@ def answer_form(file: Path, dispatch: Dispatch, is_of_files: bool) -> AnswerForm
     """How an answer is saved: by the file's name, else a document for a document and tensors for tensors."""
     several = len(dispatch.prepared.work.outputs) > 1
     found = _BY_SUFFIX.get(file.suffix)
-    if found is None and file.suffix not in ("", *_DOCUMENTS) and file != STANDARD:
+    if found is None and file.suffix not in ("", *_DOCUMENTS):
         endings = [*_BY_SUFFIX, *_DOCUMENTS]
         raise refused(
             ("output",), f"{file} says no form; have it end with {' or '.join(endings)}.", file.suffix, endings

@@ -165,7 +165,7 @@ def _loaded(port: Port, file: Path) -> Array:
         fail(f"{file} is no .npy file of numbers: {error}.")
     if array.dtype.name != port.type:
         fail(f"{file} holds {array.dtype.name}, and input {port.name} is {port.type}.")
-    lying: Array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
+    lying: Array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return lying
 
 

@@ -58,7 +58,7 @@ MEANINGS = {
     Kind.METHOD: "The method is not allowed at this path; Allow names those that are.",
     Kind.NOT_ACCEPTABLE: "Accept names no representation that the answer has.",
     Kind.TIMEOUT: "The request did not come in time, or the client hung up.",
-    Kind.CONFLICT: "There is a graph with this name, or what is asked for is there already.",
+    Kind.CONFLICT: "There is a graph with this name, what is asked for is there already, or another request undid it.",
     Kind.CHANGED: "What is there is not what If-Match names, or is what If-None-Match names.",
     Kind.LIMIT: "A limit of the service is exceeded; GET /v1/capabilities tells them.",
     Kind.MEDIA_TYPE: "Content-Type or Content-Encoding is none that is read here.",

@@ -51,9 +51,8 @@ def curve(operator: type[Operator], device: Device) -> Curve | None:
         return None
     described = example(operator)["operator"]
     (name,) = operator.tensor_names(Role.INPUT)
-    data_type, rank = DataType.parse(described[name]["DataType"]), len(described[name]["Sizes"])
-    if not operator.attribute_names():
-        data_type = _narrow(data_type, operator, name)
+    data_type = _narrow(DataType.parse(described[name]["DataType"]), operator, name)
+    rank = len(described[name]["Sizes"])
 
     @cache
     def function(*sizes: int) -> _Function:
@@ -82,7 +81,7 @@ def curve(operator: type[Operator], device: Device) -> Curve | None:
     attributes = {each: described[each] for each in operator.attribute_names() if each in described}
     if numpy_type(data_type).kind == "f":
         return Curve(data_type, attributes, *_real(on_line, data_type), discrete=False)
-    x = np.arange(17) - (8 if numpy_type(data_type).kind == "i" else 0)
+    x = np.arange(17)  # none takes integers with a sign before all others
     y = on_line(x)
     return Curve(data_type, attributes, _ends(x), _ends(y), (tuple(_points(x, y)),), discrete=True)
 
@@ -90,8 +89,8 @@ def curve(operator: type[Operator], device: Device) -> Curve | None:
 def _narrow(data_type: DataType, operator: type[Operator], name: str) -> DataType:
     """Of integers the 8 bits, where the operator takes them: what it does to the highest bits is seen in these."""
     row = operator.support.at(NEWEST)
-    narrow = {"i": DataType.INT8, "u": DataType.UINT8}.get(numpy_type(data_type).kind)
-    return narrow if narrow and row and narrow in row.of(name).data_types else data_type
+    is_narrower = numpy_type(data_type).kind == "u" and row and DataType.UINT8 in row.of(name).data_types
+    return DataType.UINT8 if is_narrower else data_type
 
 
 def _is_element_wise(function: Callable[..., _Function], sizes: list[int], dtype: np.dtype[Any]) -> bool:

@@ -6,11 +6,17 @@ from app.cli import main
 
 
 def dmlserve(
-    *arguments: object, env: dict[str, str] | None = None, columns: int | None = None, charset: str = "utf-8"
+    *arguments: object,
+    env: dict[str, str] | None = None,
+    columns: int | None = None,
+    charset: str = "utf-8",
+    given: bytes | None = None,
 ) -> Result:
-    """`dmlserve` with `arguments` and `env` added to ours; `columns` is the width of a terminal to believe in."""
+    """`dmlserve` with `arguments`, `env` added to ours and what is `given` on standard input; `columns` is the width of
+    a terminal to believe in."""
     width = None if columns is None else str(columns)
-    return CliRunner(charset).invoke(main, [str(each) for each in arguments], env={"COLUMNS": width} | (env or {}))
+    added = {"COLUMNS": width} | (env or {})
+    return CliRunner(charset).invoke(main, [str(each) for each in arguments], env=added, input=given)
 
 
 def printed(result: Result) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.cli.command import dmlserve, printed, refusal
-from tests.models.documents import affine, affine_of, model, unsupported
+from tests.models.documents import Array, affine, affine_of, model, unsupported
 
 X = np.array([[-4, -2, 0], [1, 2, 4]], np.float32)
 
@@ -39,6 +39,13 @@ def test_outputs_are_saved_or_shown(file: Path) -> None:
 def test_outputs_for_machines(file: Path) -> None:
     told = json.loads(printed(dmlserve("run", file, "--input", f"x={file.parent}/x.npy", "--json")))
     assert told["outputs"]["y"] == {"type": "float32", "sizes": [2, 3], "data": affine_of(X).reshape(-1).tolist()}
+
+
+@pytest.mark.parametrize("saved", [X.astype(">f4"), np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]])
+def test_inputs_may_lie_otherwise_in_their_files(file: Path, saved: Array) -> None:
+    np.save(file.parent / "saved.npy", saved)
+    told = json.loads(printed(dmlserve("run", file, "--input", f"x={file.parent}/saved.npy", "--json")))
+    assert told["outputs"]["y"]["data"] == affine_of(X).reshape(-1).tolist()
 
 
 def test_what_is_wrong_is_said(file: Path, tmp_path: Path) -> None:
@@ -87,6 +94,8 @@ def test_inspect_tells_what_becomes_of_it(file: Path) -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["Mul", "1"] in lines
     assert ["ELEMENT_WISE_MULTIPLY", "1"] in lines
+    assert ["each", "time", "ELEMENT_WISE_MULTIPLY", "ELEMENT_WISE_ADD", "Mul(s)", "to", "Add(t)", "48", "24"] in lines
+    assert ["each", "time", "ACTIVATION_RELU", "Relu(y)", "24", "24"] in lines
     each_time = [kernel for kernel in compiled["kernels"] if not kernel["at_initialization"]]
     assert sum(line[:2] == ["each", "time"] for line in lines) == len(each_time)
     assert sum(line[:1] == ["once"] for line in lines) == len(compiled["kernels"]) - len(each_time) > 0
@@ -95,6 +104,17 @@ def test_inspect_tells_what_becomes_of_it(file: Path) -> None:
     assert "with --sizes" in printed(dmlserve("inspect", file))
     assert "batchx3" in refusal(dmlserve("inspect", file, "--sizes", "2x4"))[0]
     assert "--sizes" in refusal(dmlserve("inspect", file, "--sizes", "ax3"), 2)[0]
+
+
+@pytest.mark.parametrize(("count", "shown"), [(8, 8), (9, 8)])
+def test_inspect_shows_the_first_operators_of_a_long_kernel(tmp_path: Path, count: int, shown: int) -> None:
+    file = tmp_path / "long.onnx"
+    nodes = " ".join(f"v{number + 1} = Tanh(v{number})" for number in range(count))
+    file.write_bytes(model(f"m (float[2] v0) => (float[2] v{count}) {{ {nodes} }}").SerializeToString())
+    lines = [line.split() for line in printed(dmlserve("inspect", file)).splitlines()]
+    rest = ["..."] * (count > shown)
+    names = ["Tanh(v1)", "to", f"Tanh(v{count})"]
+    assert ["each", "time", *["ACTIVATION_TANH"] * shown, *rest, *names, "8", "8"] in lines
 
 
 def test_inspect_fails_for_what_is_not_supported(tmp_path: Path) -> None:

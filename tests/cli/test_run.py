@@ -3,7 +3,9 @@
 import io
 import json
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -12,6 +14,7 @@ import pytest
 from rich.progress import Progress
 
 from app.cli import files
+from app.memory.accounts import LimitExceeded
 from tests.cli.command import dmlserve, printed, refusal
 from tests.conftest import COMMAND
 from tests.messages import CELU, CONSTANT_POW, HARD_SIGMOID, PARAMETERIZED_RELU, array_of, as_json, decoded, request
@@ -51,6 +54,15 @@ def test_answer_for_people(tmp_path: Path) -> None:
     assert header.split() == ["output", "type", "sizes", "strides", "data"]
     assert " ".join(row.split()) == "OutputTensor FLOAT32 [1, 1, 2, 3] packed 16 4 0 1 4 16"
     assert execution.startswith("ELEMENT_WISE_CONSTANT_POW on numpy: ")
+    assert execution.endswith(" ms")
+    assert 0 < float(execution.split()[-2]) < 60_000
+
+
+@pytest.mark.parametrize(("data_type", "shown"), [(np.int8, "-1 3"), (np.uint8, "255 3")])
+def test_answer_for_people_shows_bytes_as_the_numbers_that_they_are(tmp_path: Path, data_type: Any, shown: str) -> None:
+    message = request("DML_OPERATOR_ELEMENT_WISE_IDENTITY", {"InputTensor": np.array([255, 3], "u1").view(data_type)})
+    _, row, *_ = printed(dmlserve("run", save(message, tmp_path / "request.json"))).splitlines()
+    assert " ".join(row.split()).endswith(f"[2] packed {shown}")
 
 
 def test_answer_for_people_shows_integers_whole_and_long_data_in_part(tmp_path: Path) -> None:
@@ -144,6 +156,15 @@ class TestOperator:
                 np.testing.assert_array_equal(np.load(made)["OutputTensor"], X + X)
             assert made.stat().st_size > X.nbytes
 
+    def test_a_file_that_is_called_as_an_operator_is_one_where_tensors_are_given(
+        self, x: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(x.parent)
+        save(SQUARES, x.with_name("ELEMENT_WISE_NEGATE"))
+        for given, wanted in (([], X * X), ([x.name], -X), (["--input", f"InputTensor={x.name}"], -X)):
+            told = json.loads(printed(dmlserve("run", "ELEMENT_WISE_NEGATE", *given, "--json")))
+            assert np.ravel(array_of(decoded(told)["outputs"]["OutputTensor"])).tolist() == np.ravel(wanted).tolist()
+
     def test_files_without_names_are_the_inputs_that_are_left(self, x: Path) -> None:
         np.save(twice := x.with_name("twice.npy"), 2 * X)
         made = x.with_name("made.npy")
@@ -171,10 +192,26 @@ class TestOperator:
             answer = json.loads(run("-", "--json", given=body))
             np.testing.assert_array_equal(array_of(decoded(answer)["outputs"]["OutputTensor"]), X * X)
 
-    def test_standard_input_that_is_neither(self) -> None:
-        done = subprocess.run([COMMAND, "run", "-"], input=b"oops", capture_output=True, check=False)
-        assert (done.returncode, done.stdout) == (1, b"")
-        assert b"JSON" in done.stderr
+    @pytest.mark.parametrize("begin", [b"\xde\0", b"\xdf\0\0\0"])
+    def test_standard_input_is_messagepack_however_its_map_begins(self, begin: bytes) -> None:
+        first, *rest = msgpack.packb(SQUARES)
+        answer = json.loads(printed(dmlserve("run", "-", "--json", given=bytes([*begin, first & 0xF, *rest]))))
+        np.testing.assert_array_equal(array_of(decoded(answer)["outputs"]["OutputTensor"]), X * X)
+
+    @pytest.mark.parametrize("given", [b"oops", b"", b"\xdd\0\0\0\0", b"\x90"])
+    def test_standard_input_that_is_neither(self, given: bytes) -> None:
+        (line,) = refusal(dmlserve("run", "-", given=given))
+        assert line.startswith("The body is not ")
+        assert "JSON" in line
+
+    @pytest.mark.parametrize("arguments", [("ELEMENT_WISE_ABS", "-"), ("-",)])
+    def test_standard_input_is_not_read_beyond_its_limit(
+        self, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(files, "_BLOCK", 10)
+        (line,) = refusal(dmlserve("run", *arguments, given=bytes(5000), env={"DMLSERVE_MAX_BODY_BYTES": "1024"}))
+        told = "Bytes of the file: 1030, where max_body_bytes allows 1024. DMLSERVE_MAX_BODY_BYTES allows more."
+        assert line == told
 
     def test_an_operator_without_inputs_is_for_a_request(self) -> None:
         flags = ("--Value", "1", "--ValueDataType", "FLOAT32")
@@ -234,3 +271,22 @@ class TestOperator:
             monkeypatch.setattr(files, "_LARGE", large)
             files.read_file(x, 1 << 20)
         assert shown == [True, False, False]
+
+    @pytest.mark.parametrize(
+        ("is_terminal", "term", "shows"),
+        [(True, "xterm", True), (True, None, True), (True, "dumb", False), (False, "xterm", False)],
+    )
+    def test_terminals_that_show_progress(
+        self, monkeypatch: pytest.MonkeyPatch, is_terminal: bool, term: str | None, shows: bool
+    ) -> None:
+        monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: is_terminal))
+        monkeypatch.delenv("TERM", raising=False)
+        if term:
+            monkeypatch.setenv("TERM", term)
+        assert files._is_terminal() is shows
+
+    def test_a_file_may_be_as_large_as_the_limit(self, x: Path) -> None:
+        size = x.stat().st_size
+        assert bytes(files.read_file(x, size)) == x.read_bytes()
+        with pytest.raises(LimitExceeded, match=f"Bytes of the file: {size}, where max_body_bytes allows {size - 1}"):
+            files.read_file(x, size - 1)

@@ -109,6 +109,40 @@ def test_bad_value_is_one_line(flags: list[str], environment: dict[str, str], me
     assert line.startswith(message)
 
 
+def test_the_most_that_limits_may_be() -> None:
+    assert Settings(max_memory_bytes=(1 << 63) - 1).max_memory_bytes == (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("processors", "quota", "threads", "transfer_threads"),
+    [
+        (1, None, 1, 0),
+        (3, None, 3, 0),
+        (4, None, 4, 2),
+        (64, None, 64, 8),
+        (16, "max 100000", 16, 8),  # no quota
+        (16, "340000 100000", 3, 0),
+        (16, "1000 100000", 1, 0),
+        (2, "800000 100000", 2, 0),
+    ],
+)
+def test_there_are_threads_for_the_processors_that_there_are(
+    monkeypatch: pytest.MonkeyPatch, processors: int, quota: str | None, threads: int, transfer_threads: int
+) -> None:
+    """In a container, for those that come to its part of the time."""
+
+    def read_text(path: Path) -> str:
+        assert str(path) == "/sys/fs/cgroup/cpu.max"
+        if quota is None:
+            raise FileNotFoundError
+        return quota
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(processors)})
+    monkeypatch.setattr(Path, "read_text", read_text)
+    settings = Settings()
+    assert (settings.threads, settings.transfer_threads) == (threads, transfer_threads)
+
+
 def test_all_bad_values_are_told_at_once() -> None:
     assert (
         len(refusal(dmlserve("serve", "--port", "-1", "--max-depth", "1", env={"DMLSERVE_THREADS": "x"}), status=2))

@@ -254,7 +254,7 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {507}
     if name in READINESS:
         expected |= {503}
-    if name in ("registerSharedMemory", "registerCudaSharedMemory"):
+    if name in ("registerSharedMemory", "registerCudaSharedMemory", "loadModel"):
         expected |= {409}
     assert set(operation["responses"]) == {str(status) for status in expected}
     assert operation.get("security", document["security"]) == ([] if name in OPEN else [{}, {"bearer": []}])

@@ -173,6 +173,12 @@ def test_a_name_forces(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     assert placed.choose("cuda:2", celu(1)) is None
 
 
+def test_gpus_by_their_names(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    """In whose memory a client's region is."""
+    placed = place(numpy_device, crossover_elements=LARGE)
+    assert [placed.gpu(name) for name in ("cuda:0", "cuda:1", "cuda:2", "numpy")] == [*gpus, None, None]
+
+
 def test_auto_takes_the_gpu_with_the_least_load(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=1)
     chosen = placed.choose("auto", celu(SMALL))
@@ -282,13 +288,14 @@ def test_nothing_is_compiled_or_measured_without_gpus(
 
 
 def test_auto_is_numpy_where_the_gpu_fails_while_it_is_measured(
-    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(*_: object) -> Pace:
         raise DeviceFailed("lost", "cuda:0 fell off the bus")
 
     monkeypatch.setattr(placement, "measure", failing)
     assert place(numpy_device).choose("auto", square_product(4096)) is numpy_device
+    assert caplog.messages == ["at the start: cuda:0 fell off the bus"]
 
 
 def test_what_is_wanted_first_is_compiled_on_all_gpus() -> None:

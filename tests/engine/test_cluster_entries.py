@@ -366,7 +366,7 @@ def test_without_the_keeper_what_is_known_is_served_on(
     add(first)
     remote.is_reached = False
     assert second.find(ID)
-    with pytest.raises(KeeperSilent):
+    with pytest.raises(KeeperSilent, match=r"^The keeper of the cluster's graphs did not answer in time; ask again\.$"):
         second.remove(ID)
     with pytest.raises(KeeperSilent), second.adding():
         pass
@@ -382,6 +382,28 @@ def test_without_the_keeper_what_is_known_is_served_on(
     wait_until(lambda: not (first._is_silent or second._is_silent))
     add(first, "f" * 32)
     assert second.find("f" * 32)
+
+
+def test_who_was_cut_off_shows_what_it_knew_until_it_hears_of_the_keeper_again(
+    replica: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others do not wait for it: what they dropped is dropped, and what has its id now is another."""
+    first, second = replica(), replica()
+    add(first)
+    add(first, "f" * 32)
+    before = second.find("f" * 32)
+    with mock.patch.object(second, "_call", side_effect=KeeperSilent):
+        wait_until(lambda: second._is_silent)
+        monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", 0.05)  # so it is gone
+        for id_ in (ID, "f" * 32):
+            assert first.remove(id_)
+        monkeypatch.setattr(cluster_entries, "LEASE_SECONDS", SECONDS)
+        add(first, "f" * 32, b"again")
+        assert second.all().keys() == {ID, "f" * 32}
+        assert second.find("f" * 32) is before
+    wait_until(lambda: second.find(ID) is None)
+    assert second.find("f" * 32) is not before
+    assert read(second, "f" * 32) == b"again"
 
 
 def test_who_sees_what_a_keeper_tells_again_may_ask_it(remote: Remote, replica: Replicas) -> None:

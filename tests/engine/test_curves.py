@@ -139,12 +139,18 @@ def test_what_is_steep_is_no_jump(function: Callable[[Array], Array]) -> None:
     assert len(curve_of(function).pieces) == 1
 
 
-def test_integers_are_points_of_their_narrowest_type() -> None:
-    drawn = curve(OPERATORS["DML_OPERATOR_ELEMENT_WISE_BIT_NOT"], NUMPY)
+@pytest.mark.parametrize(
+    ("name", "function", "y_range"),
+    [("BIT_NOT", lambda x: 255 - x, (239, 255)), ("LOGICAL_NOT", lambda x: int(x == 0), (0, 1))],
+)
+def test_integers_are_points_of_their_narrowest_type(
+    name: str, function: Callable[[int], int], y_range: tuple[int, int]
+) -> None:
+    drawn = curve(OPERATORS[f"DML_OPERATOR_ELEMENT_WISE_{name}"], NUMPY)
     assert drawn
     assert (drawn.data_type, drawn.discrete) == (DataType.UINT8, True)
-    assert drawn.pieces == (tuple((x, 255 - x) for x in range(17)),)
-    assert (drawn.x_range, drawn.y_range) == ((0, 16), (239, 255))
+    assert drawn.pieces == (tuple((x, function(x)) for x in range(17)),)
+    assert (drawn.x_range, drawn.y_range) == ((0, 16), y_range)
 
 
 def test_nothing_to_draw() -> None:

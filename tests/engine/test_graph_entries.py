@@ -233,15 +233,18 @@ class TestShared:
         assert found.dispatches == 1
 
     def test_nothing_is_left_of_what_could_not_be_written(
-        self, two: tuple[SharedEntries, SharedEntries], tmp_path: Path
+        self, two: tuple[SharedEntries, SharedEntries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def failing() -> Iterator[Piece]:
-            yield b"begun"
+        def failing(*begun: bytes) -> Iterator[Piece]:
+            yield from begun
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with pytest.raises(OSError, match="No space"):
-            two[0].add(record(), failing())
+            two[0].add(record(), failing(b"begun"))
         assert list(tmp_path.iterdir()) == []
+        monkeypatch.setattr(Path, "open", lambda *_: next(failing()))
+        with pytest.raises(OSError, match="No space"):
+            two[0].add(record(), [])
 
     def test_it_is_whole_as_soon_as_it_is_there(self, two: tuple[SharedEntries, SharedEntries]) -> None:
         def looking() -> Iterator[Piece]:

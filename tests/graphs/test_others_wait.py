@@ -94,6 +94,37 @@ def test_others_are_answered_while_idle_ones_are_dropped(monkeypatch: pytest.Mon
     assert get_ident() not in by
 
 
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(KeeperSilent(), []), (ZeroDivisionError(), ["The kept graphs cannot be looked after"])],
+)
+def test_what_fails_is_looked_after_another_time(
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    logged: list[str],
+) -> None:
+    """That the keeper of a cluster is silent has been told by who asks it all the time."""
+    monkeypatch.setattr(main, "_TENDED_SECONDS", 0)
+
+    async def tend() -> None:
+        loop, left, again = asyncio.get_running_loop(), [error], asyncio.Event()
+
+        def fails_first() -> None:
+            if left:
+                raise left.pop()
+            loop.call_soon_threadsafe(again.set)
+
+        monkeypatch.setattr(service.graphs, "tend", fails_first)
+        tending = asyncio.create_task(main._tend(service))
+        await asyncio.wait_for(again.wait(), SECONDS)
+        tending.cancel()
+
+    asyncio.run(tend())
+    assert caplog.messages == logged
+
+
 @pytest.mark.parametrize("error", [KeeperSilent(), DeadlineExceeded()])
 def test_who_cannot_know_whether_it_is_kept_is_told_so(
     service: Service, monkeypatch: pytest.MonkeyPatch, error: DeadlineExceeded

@@ -78,6 +78,40 @@ class TestBody:
         with pytest.raises(Disconnected):
             run(AsgiBody(6, receive).fill(memoryview(bytearray(3))))
 
+    def test_in_chunks_is_not_whole_if_the_client_hangs_up(self) -> None:
+        async def read() -> None:
+            body = AsgiBody(-1, messages(b"ab", more=True))
+            assert await body.read() == b"ab"
+            with pytest.raises(Disconnected):
+                await body.read()
+
+        run(read())
+
+    def test_ends_with_a_message_that_does_not_say_that_there_is_more(self) -> None:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"ab"}
+
+        async def read() -> list[bytes]:
+            body = AsgiBody(-1, receive)
+            return [await body.read(), await body.read()]
+
+        assert run(read()) == [b"ab", b""]
+
+    def test_tells_when_the_client_hangs_up_and_not_before(self) -> None:
+        async def wait() -> list[str]:
+            given = messages(b"ab", b"cd")
+            types: list[str] = []
+
+            async def receive() -> Message:
+                message = await given()
+                types.append(message["type"])
+                return message
+
+            await AsgiBody(4, receive).hung_up()
+            return types
+
+        assert run(wait()) == ["http.request", "http.request", "http.disconnect"]
+
 
 class TestApplication:
     """A handler as an ASGI application."""
@@ -123,8 +157,23 @@ class TestApplication:
         assert start == {"type": "http.response.start", "status": 200, "headers": headers}
         assert all(type(message["body"]) is bytes for message in rest)
         assert b"".join(message["body"] for message in rest) == given
+        assert (len(rest) == 1) == (size <= JOINED)
         assert [message["more_body"] for message in rest] == [True] * (len(rest) - 1) + [False]
         assert said == ["sent"]
+
+    def test_its_lifespan_is_that_of_what_is_inside(self) -> None:
+        asked: list[str] = []
+
+        async def handler(_: Request) -> Reply:
+            raise AssertionError("it is there for requests")
+
+        async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+            asked.append(scope["type"])
+
+        async def send(_: Message) -> None: ...
+
+        run(Application(handler, inner)({"type": "lifespan"}, messages(), send))
+        assert asked == ["lifespan"]
 
 
 def test_what_wants_a_task_gets_one() -> None:

@@ -20,7 +20,7 @@ from app.codecs.codec import Encoded
 from app.http.core.auth import authenticating
 from app.http.core.exchange import Handler, Reply
 from app.http.core.exchange import Request as HttpRequest
-from app.http.core.keys import Keys, Usage
+from app.http.core.keys import Keys, Terms, Usage
 from app.http.core.problems import refusing
 from app.settings import Unusable
 from tests.conftest import RunningServer, ServerFactory, running_server
@@ -437,10 +437,15 @@ def test_the_log_names_keys(limited: RunningServer, free: httpx.Client) -> None:
         ("key name=a name=b", "not a key"),
         ("key name=", "a name that is none"),
         ("key name=a/b", "a name that is none"),
+        (f"key name={'a' * 65}", "a name that is none"),
         ("key requests-per-second=0", "requests-per-second that is none"),
         ("key requests-per-second=nan", "requests-per-second that is none"),
         ("key requests-per-second=inf", "requests-per-second that is none"),
+        ("key requests-per-second=0.00099", "requests-per-second that is none"),
+        ("key requests-per-second=1.1e9", "requests-per-second that is none"),
         ("key bytes-in-flight=1e6", "bytes-in-flight that is none"),
+        ("key bytes-in-flight=0", "bytes-in-flight that is none"),
+        (f"key bytes-in-flight={10**18}", "bytes-in-flight that is none"),
         ("key routes=", "routes that is none"),
         ("key routes=v1/dispatch", "routes that is none"),
         ("key routes=/v1/dispatch,", "routes that is none"),
@@ -454,6 +459,24 @@ def test_lines_that_are_refused(tmp_path: Path, line: str, says: str) -> None:
         Keys("", str(file))
     assert says in str(refused.value)
     assert "red" not in str(refused.value)  # it could be a key
+
+
+@pytest.mark.parametrize(
+    ("said", "terms"),
+    [
+        (f"name={'a' * 64}", Terms(name="a" * 64)),
+        ("requests-per-second=0.001", Terms(requests_per_second=0.001)),
+        ("requests-per-second=1e9", Terms(requests_per_second=1e9)),
+        ("bytes-in-flight=1", Terms(bytes_in_flight=1)),
+        (f"bytes-in-flight={10**18 - 1}", Terms(bytes_in_flight=10**18 - 1)),
+    ],
+)
+def test_the_most_and_the_least_that_a_line_may_say(tmp_path: Path, said: str, terms: Terms) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"key {said}")
+    found = Keys("", str(file)).find("key")
+    assert found
+    assert found.terms == terms
 
 
 def test_where_there_is_no_file_nothing_is_read_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -257,21 +257,27 @@ class TestMemory:
     ROOM = 1 << 12
     """To begin where its tensor data are aligned."""
 
-    def read(self, size: int, announced: int = -1, most: int = 1 << 30, limit: int = 1 << 30) -> tuple[int, list[int]]:
-        """How many bytes came of one of `size`, and what was held before each piece and at last."""
+    def read(
+        self, size: int, announced: int = -1, most: int = 1 << 30, limit: int = 1 << 30, idle: int = 0
+    ) -> tuple[int, list[int]]:
+        """How many bytes came of one of `size`, and what was held before each piece and at last, where `idle` bytes
+        were used before."""
         held: list[int] = []
 
         async def receive() -> Message:
             held.append(memory.held)
             left = size - (len(held) - 1) * self.PIECE
-            return {"type": "http.request", "body": bytes(min(left, self.PIECE)), "more_body": left > self.PIECE}
+            return {"type": "http.request", "body": b"x" * min(left, self.PIECE), "more_body": left > self.PIECE}
 
-        with MemoryAccount(limit).open() as memory:
+        account = MemoryAccount(limit, 2 * idle)
+        account.pool.take(idle)
+        with account.open() as memory:
             request = Request("POST", "/", b"/", b"", [], AsgiBody(announced, receive), {})
             try:
                 body = asyncio.run(read_body(request, Settings(max_body_bytes=most), memory))
             except LimitExceeded as refusal:
                 return len(held) * self.PIECE, [*held, refusal.allowed]
+            assert bytes(body) == b"x" * len(body)
             return len(body), [*held, memory.held]
 
     @pytest.mark.parametrize("limit", ["most", "limit"])
@@ -297,6 +303,19 @@ class TestMemory:
         assert max(held[17:128]) <= 8 * ((1 << 20) + self.PIECE) + self.ROOM
         assert len(set(held)) == 4
         assert held[-1] <= (came if announced > 0 else 64 * ((1 << 20) + 2 * self.PIECE)) + self.ROOM
+
+    @pytest.mark.parametrize(
+        ("announced", "parts", "at_once"), [(True, 64, True), (True, 60, False), (False, 64, False)]
+    )
+    def test_what_was_used_before_is_taken_for_all_of_it_where_much_more_is_free(
+        self, announced: bool, parts: int, at_once: bool
+    ) -> None:
+        """So that many who announce what they do not send leave some to others."""
+        size = 1 << 23
+        idle = size + self.ROOM
+        came, held = self.read(size, size if announced else -1, limit=parts * idle, idle=idle)
+        assert came == size
+        assert (held[1] >= size) == at_once
 
     def test_leaves_half_of_what_is_free(self) -> None:
         _, held = self.read(3 << 18, limit=1 << 21)

@@ -411,7 +411,9 @@ class TestGraph:
 
 
 class TestMinimal:
-    @pytest.mark.parametrize("prefer", ["return=minimal", 'wait=10, Return = "minimal"; x=1'])
+    @pytest.mark.parametrize(
+        "prefer", ["return=minimal", 'wait=10, Return = "minimal"; x=1', "return=minimal, return=representation"]
+    )
     def test_leaves_out_what_is_known(self, client: httpx.Client, prefer: str) -> None:
         message = as_json(request(CELU, {"InputTensor": np.arange(6, dtype=np.float32)}))
         for _ in range(3):  # one like the last two is known

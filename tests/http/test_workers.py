@@ -222,19 +222,20 @@ def test_one_that_is_to_be_started_again_is_not_once_they_end(start_server: Serv
     assert running.stop(SECONDS) == 0
 
 
-def test_without_their_folder_they_keep_nothing_and_do_all_else(start_server: ServerFactory, tmp_path: Path) -> None:
+def test_without_their_folder_they_have_kept_nothing_and_do_all_else(
+    start_server: ServerFactory, tmp_path: Path
+) -> None:
     put(tmp_path / "models" / "affine.onnx", affine())
-    running = start_server("--workers", "2", "--models", str(tmp_path / "models"), TMPDIR=str(tmp_path))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    running = start_server("--workers", "2", "--models", str(tmp_path / "models"), TMPDIR=str(temporary))
     wait_until(lambda: running.log.read_text().count("Application startup complete") == 2)
-    (folder,) = tmp_path.glob("dmlserve-graphs-*")
-    opened = os.open(folder, os.O_RDONLY)
-    with pytest.raises(BlockingIOError):  # so it is not what clears away old temporary files that removes it
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(opened)
+    (folder,) = temporary.iterdir()
+    assert_is_ours_alone(folder)
     kept = {"graph": graph([relu()], [into(0, 0)], [out(0)])}
     with httpx.Client(base_url=running.url, timeout=30) as client:
         id_ = client.post("/v1/graphs", json=kept).raise_for_status().json()["id"]
-    shutil.rmtree(folder)
+    shutil.rmtree(temporary)
     victim = min(workers_of(running))
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: running.log.read_text().count("Application startup complete") == 3)
@@ -249,4 +250,25 @@ def test_without_their_folder_they_keep_nothing_and_do_all_else(start_server: Se
                 assert "No such file or directory" in refused.text
             output_of(post_json(client, SMALL))
             assert client.get("/v2/models/affine/ready").status_code == 200
+    temporary.mkdir()
+    wait_until(lambda: "it is made again" in running.log.read_text())
+    assert_is_ours_alone(folder)
+    with httpx.Client(base_url=running.url, timeout=30) as client:
+        assert client.post("/v1/graphs", json=kept).raise_for_status().json()["id"] == id_
+        assert client.post("/v2/repository/models/affine/unload").status_code == 200
+    for _ in range(6):
+        with httpx.Client(base_url=running.url, timeout=30) as client:
+            assert client.get(f"/v1/graphs/{id_}").status_code == 200
+            assert client.get("/v2/models/affine/ready").status_code == 503
+    assert running.stop(SECONDS) == 0
+    assert not folder.exists()
     assert "Traceback" not in running.log.read_text()
+
+
+def assert_is_ours_alone(folder: Path) -> None:
+    """And locked, so that what clears away old temporary files leaves it there."""
+    assert folder.stat().st_mode & 0o777 == 0o700
+    opened = os.open(folder, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(opened)

@@ -506,9 +506,19 @@ def test_those_that_are_a_batch_by_themselves_wait_for_none(together: Together) 
     assert [(each.rows, each.requests) for each in together.executed] == [(7, 1), (0, 1)]
 
 
-@pytest.mark.parametrize("failure", [MemoryExhausted(1, 0), RuntimeError("a kernel that fails")])
+@pytest.mark.parametrize(
+    ("failure", "logged"),
+    [
+        (MemoryExhausted(1, 0), set()),
+        (RuntimeError("a kernel that fails"), {"Requests to model rows:1 that were run together failed"}),
+    ],
+)
 def test_what_befalls_a_batch_befalls_no_request(
-    together: Together, monkeypatch: pytest.MonkeyPatch, failure: Exception
+    together: Together,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
+    logged: set[str],
 ) -> None:
     async def main() -> None:
         await together.warm()
@@ -521,6 +531,7 @@ def test_what_befalls_a_batch_befalls_no_request(
         await together.settled()
 
     asyncio.run(main())
+    assert {each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING} == logged
 
 
 MIXED = {
@@ -700,6 +711,8 @@ def test_over_http(served: RunningServer) -> None:
         (told,) = client.get("/v2/models/rows/stats").json()["model_stats"]
         sizes = {each["batch_size"]: each["compute_infer"]["count"] for each in told["batch_stats"]}
         assert max(sizes) == 4
+        for part in ("compute_input", "compute_infer", "compute_output"):
+            assert all(0 <= each[part]["ns"] < 60e9 for each in told["batch_stats"])
         assert told["execution_count"] == sum(sizes.values()) < told["inference_count"]
         assert told["inference_count"] == sum(size * count for size, count in sizes.items())
         assert 205 <= told["inference_count"] <= 240

@@ -9,11 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+import httpx
 import numpy as np
 import pytest
 
 from app.contract.violations import ContractError, Violation
 from app.engine.service import Service
+from app.engine.workers import Ticket
+from app.http.core.asgi import Application
+from app.http.core.keys import Keys
+from app.http.server.limit import ConnectionLimit
+from app.main import create_app, handler_of
 from app.memory.accounts import MemoryExhausted, MemoryShare
 from app.models.onnx import files, reading
 from app.models.onnx.errors import NotSupported
@@ -161,6 +167,32 @@ def test_a_file_that_is_gone_when_another_process_has_it_loaded(tmp_path: Path) 
     service.close()
 
 
+def test_a_load_that_an_unload_overtakes_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked for rightly, and the model is not there."""
+    put(tmp_path / "affine.onnx", affine())
+    service, switches = Service(Settings(threads=1, gpus="none", llvm=False, models=str(tmp_path))), LocalSwitches()
+    service.open()
+    made = create_app(service.settings, service, ConnectionLimit(), switches=switches)
+    application: Any = Application(handler_of(made, service.settings, Keys("", "")), made)
+    read_it = Repository._read
+
+    def unloaded_meanwhile(self: Repository, name: str, ticket: Ticket[None]) -> Any:
+        switches.set(name, is_loaded=False)
+        return read_it(self, name, ticket)
+
+    monkeypatch.setattr(Repository, "_read", unloaded_meanwhile)
+
+    async def load() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://service") as client:
+            return await client.post("/v2/repository/models/affine/load")
+
+    answer = asyncio.run(load())
+    message = "Another request unloaded model affine while this one loaded it; load it again."
+    assert (answer.status_code, answer.json()) == (409, {"error": message})
+    assert service.memory.used == 0
+    service.close()
+
+
 def test_switches_of_one_process() -> None:
     switches = LocalSwitches()
     assert switches.get("some") == UNTOUCHED
@@ -173,18 +205,33 @@ def test_switches_that_processes_share(tmp_path: Path) -> None:
     one, other = (SharedSwitches(tmp_path / "switches") for _ in range(2))
     assert one.get("some") == UNTOUCHED
     one.set("some", is_loaded=False)
-    assert one.get("some") == other.get("some") == Switch(1, is_loaded=False)
+    first = one.get("some")
+    assert (first, first.is_loaded) == (other.get("some"), False)
     other.set("some", is_loaded=True)
-    assert one.get("some") == other.get("some") == Switch(2, is_loaded=True)
+    second = one.get("some")
+    assert (second, second.is_loaded) == (other.get("some"), True)
+    assert len({UNTOUCHED.generation, first.generation, second.generation}) == 3
     assert (tmp_path / "switches" / "some").stat().st_mode & 0o777 == 0o600
     opened = len(os.listdir("/proc/self/fd"))
     one.set("x" * 128, is_loaded=False)
     assert len(os.listdir("/proc/self/fd")) == opened
-    assert one.get("x" * 128).generation == 1
+    assert not one.get("x" * 128).is_loaded
     (tmp_path / "outside").write_bytes(b"+")
     (tmp_path / "switches" / ("x" * 129)).write_bytes(b"+")
     for name in ("../outside", "so\0me", "x" * 129, "", ".", ".."):
         assert one.get(name) == UNTOUCHED
+
+
+def test_what_is_said_after_their_folder_was_removed_is_something_else(tmp_path: Path) -> None:
+    one, other = (SharedSwitches(tmp_path / "switches") for _ in range(2))
+    one.set("some", is_loaded=True)
+    before = one.get("some")
+    shutil.rmtree(tmp_path / "switches")
+    other.set("some", is_loaded=False)
+    after = one.get("some")
+    assert (after.is_loaded, after == other.get("some"), after.generation == before.generation) == (False, True, False)
+    shutil.rmtree(tmp_path / "switches")
+    assert one.get("some") == UNTOUCHED
 
 
 def test_what_is_dropped_has_what_was_judged_forgotten(tmp_path: Path) -> None:

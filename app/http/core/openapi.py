@@ -40,7 +40,7 @@ _STATUSES = {
     404: ("NotFound", "There is no such thing."),
     406: ("NotAcceptable", "Accept names no representation that this resource has."),
     408: ("RequestTimeout", "The request did not arrive in time."),
-    409: ("Conflict", "There is such a thing already."),
+    409: ("Conflict", "There is such a thing already, or another request undid this one."),
     412: ("PreconditionFailed", "What is here is not what If-Match names, or is what If-None-Match does."),
     413: ("ContentTooLarge", "The request is over a limit."),
     414: ("TargetTooLong", "The request's target is over the limit of its header."),

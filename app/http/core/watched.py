@@ -3,12 +3,19 @@
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 SECONDS = 1.0
 """How often to look."""
 
 _Stamp: TypeAlias = tuple[int, int, int, int] | None
+
+
+class Looking(Protocol):
+    """Who looks whether something has changed."""
+
+    def look(self) -> None:
+        """To be called every SECONDS. Raises nothing."""
 
 
 class Watched:

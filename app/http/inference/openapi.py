@@ -124,10 +124,10 @@ def post(
     return made
 
 
-def moved(operation_id: str, summary: str) -> Json:
-    """Of a POST that has a model loaded or unloaded."""
+def moved(operation_id: str, summary: str, *statuses: int) -> Json:
+    """Of a POST that has a model loaded or unloaded, which may be answered `statuses` as well."""
     asked = documents.RepositoryLoadRequest
-    return post(operation_id, summary, asked, None, 400, 503, 504, 507, path=["name"], example={})
+    return post(operation_id, summary, asked, None, 400, *statuses, 503, 504, 507, path=["name"], example={})
 
 
 def _path(names: Sequence[str]) -> list[Json]:

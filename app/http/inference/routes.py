@@ -26,7 +26,7 @@ from app.http.telemetry.metrics import Metrics
 from app.http.telemetry.operations import answer_probe
 from app.models.repository.config import VersionPolicy
 from app.models.repository.model import LoadedModel
-from app.models.repository.repository import Failed, NotReady, UnknownModel
+from app.models.repository.repository import Failed, NotReady, Overtaken, UnknownModel
 
 Answer = TypeVar("Answer", bound=Callable[[Request, Given], Coroutine[Any, Any, Reply]])
 
@@ -143,9 +143,11 @@ def routes(service: Service, endpoint: InferEndpoint) -> list[BaseRoute]:
             raise HTTPException(404, str(error)) from None
         except NotReady as error:
             raise HTTPException(400, str(error)) from None
+        except Overtaken as error:
+            raise HTTPException(409, str(error)) from None
         return Reply.of(Response())
 
-    @v2.post("/repository/models/{name}/load", **openapi.moved("loadModel", "Load a model"))
+    @v2.post("/repository/models/{name}/load", **openapi.moved("loadModel", "Load a model", 409))
     async def load(request: Request, path: Given) -> Reply:
         """Read a model from the folder, again if it is loaded already."""
         return await moved(request, path, models.repository.load)

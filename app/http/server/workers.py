@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
-from app.http.core.watched import SECONDS, Watched
+from app.http.core.watched import SECONDS, Looking
 from app.http.server.process import GRACE_SECONDS
 from app.signals import ENDING, RELOADING, Signals, end, end_with_parent
 
@@ -38,7 +38,7 @@ class Supervisor:
         signals: Signals,
         reload: Callable[[], None],
         end_seconds: float,
-        watched: Sequence[Watched] = (),
+        watched: Sequence[Looking] = (),
     ) -> None:
         self._work = work
         self._signals = signals
@@ -78,8 +78,8 @@ class Supervisor:
                 self._deadline = math.inf
                 log.error("Workers do not end; they are killed")
             elif monotonic() >= look:
-                for files in self._watched:
-                    files.look()
+                for one in self._watched:
+                    one.look()
 
     def _end(self, told: int) -> None:
         seconds = 0.0 if self._ending else self._end_seconds

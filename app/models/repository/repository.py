@@ -47,6 +47,10 @@ class NotReady(Exception):
     """The model is there, and cannot be used. The text says why, in a sentence."""
 
 
+class Overtaken(Exception):
+    """The model was unloaded by somebody else while it was loaded. The text is a sentence."""
+
+
 class Failed(NamedTuple):
     """A version that could not be loaded."""
 
@@ -146,12 +150,15 @@ class Repository:
     async def load(self, name: str) -> None:
         """Read a model, again if it is loaded already.
 
-        Raises UnknownModel, NotReady, StoreFull, and what `Service.run` raises.
+        Raises UnknownModel, NotReady, Overtaken, StoreFull, and what `Service.run` raises.
         """
         if self._folder is None or not self._is_there(name):
             raise self._missing(name)
         self._switch(name, is_loaded=True)
         await self._update(name)
+        entry = self._entries.get(name)
+        if entry and not entry.versions:
+            raise Overtaken(f"Another request unloaded model {name} while this one loaded it; load it again.")
         self.known(name, None)
 
     async def unload(self, name: str) -> None:

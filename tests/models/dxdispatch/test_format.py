@@ -429,6 +429,30 @@ def test_no_link_leads_out_of_the_output_folder(tmp_path: Path) -> None:
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+def test_where_the_command_reads_and_writes_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the model, or in the folder that is named in its place, else in the working directory."""
+    here, beside, named = folders = [tmp_path / name for name in ("here", "beside", "named")]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "x.dat").write_bytes(np.float32(number).tobytes())
+    monkeypatch.chdir(here)
+    model = shown(x=floats() | {"initialValues": {"sourcePath": "x.dat"}})
+    model["commands"].append({"type": "writeFile", "resource": "x", "targetPath": "y.dat"})
+    file = beside / "model.json"
+    file.write_text(json.dumps(model))
+
+    def read(*flags: object) -> str:
+        return printed(dmlserve("run", file, *flags)).splitlines()[0]
+
+    assert read("--input-folder", named, "--output-folder", tmp_path) == "Resource 'x': 2"
+    assert (tmp_path / "y.dat").read_bytes() == (named / "x.dat").read_bytes()
+    assert read() == "Resource 'x': 1"
+    assert (here / "y.dat").read_bytes() == (beside / "x.dat").read_bytes()
+    for folder in (named, beside):
+        (folder / "x.dat").unlink()
+    assert read("--input-folder", named) == read() == "Resource 'x': 0"
+
+
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "model.json"
     for pointer, wrong, told in (

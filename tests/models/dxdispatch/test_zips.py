@@ -111,6 +111,8 @@ def test_which_file_is_the_model(client: httpx.Client) -> None:
     assert post(client, zipped({"a.json": MODEL, "b.json": "{}"}), model="./a.json").status_code == 200
     told = problem(client, zipped({"a.json": MODEL}), model="c.json")
     assert told == {"/model": "The zip has no file c.json."}
+    told = problem(client, zipped({"a.json": MODEL}), model="../a.json")
+    assert told == {"/model": "../a.json does not stay within the folder; give a relative path without '..'."}
     told = problem(client, add(), model="a.json")
     assert told == {"/model": "model names a file in a zip; the body is the model itself."}
 
@@ -123,6 +125,16 @@ def test_nothing_is_held_afterwards(client: httpx.Client) -> None:
     for sent, status in ((zipped({"model.json": MODEL}), 200), (zipped({"model.json": "{}"}), 422)):
         assert post(client, sent).status_code == status
         wait_until(lambda: held() == before)
+
+
+def test_dispatches_that_ran_are_counted(client: httpx.Client) -> None:
+    def counted() -> float:
+        return metric(client, "dispatches_total", operator="DML_OPERATOR_ELEMENT_WISE_ADD", device="numpy")
+
+    before, model = counted(), add()
+    model["commands"] *= 3
+    assert post(client, model).status_code == 200
+    wait_until(lambda: counted() == before + 3)
 
 
 @pytest.mark.parametrize("kind", ["application/octet-stream", "application/zip", "application/x-zip-compressed"])
