@@ -33,6 +33,14 @@ class Counts(Loose):
 
 
 @dataclass(frozen=True, slots=True)
+class Elements(Counts):
+    """How many elements there are: `times` as many as places where `counted` is true. As a size it is not known."""
+
+    counted: View | None = None
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Places(Loose):
     """Coordinates of where `mask` is true, those along `axes` of it. They lie along this one of two dimensions; one
     coordinate may have no dimension for it. If they are `repeated`, it is not known how often, nor along what."""

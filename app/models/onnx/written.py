@@ -34,8 +34,12 @@ _OF_NONE = {
 def total(node: Node, given: Sequence[Given]) -> Made:
     """Of all that is taken, of which there may be any number, or of what each place has."""
     x, *rest = given
-    if not isinstance(x, Taken) or x.along is None or any(isinstance(each, Loose) for each in rest):
+    if not isinstance(x, Taken) or any(isinstance(each, Loose) for each in rest):
         return None
+    if x.along is None:  # then it is of all of them, or nobody knows of which
+        is_of_all = not (node.attribute("axes") or node.has(1) or node.attribute("keepdims")) and axes_along(node, 1)
+        made = _total_where(node, x, range(len(x.values.sizes))) if is_of_all else None
+        return None if made is None else node.reshaped(made, ())
     axes = axes_along(node, len(x.rest) + 1)
     is_kept, places = bool(node.attribute("keepdims")), len(x.mask.sizes)
     inner = [places + axis - (axis > x.along) for axis in axes if axis != x.along]
