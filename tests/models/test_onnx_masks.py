@@ -31,6 +31,8 @@ KNOWN: dict[str, Any] = {
     "two": np.array([2]),
     "three": np.array([3]),
     "four": np.array(4, np.int32),
+    "four64": np.array(4),
+    "up": np.array([[0], [1], [2]]),
     "five": np.array([5]),
     "first": np.array(0),
     "second": np.array(1),
@@ -181,6 +183,28 @@ def test_what_is_computed_of_none(operator: str, expected: float) -> None:
     np.testing.assert_array_equal(run(made, {"x": X, "y": Y, "m": M & ~M, "r": ROWS})["z"], np.float32(expected))
 
 
+GRID = (
+    "k = Gather<axis=0>(r, first) q = NonZero(k) g = Add(up, q) s = Shape(g) g0 = Expand(up, s) g1 = Expand(q, s)"
+    " {} h0 = Unsqueeze(g0, all) h1 = Unsqueeze(g2, all) d = Concat<axis=-1>(h0, h1)"
+)
+COLUMNS = {
+    "a number": f"{GRID} n = Concat<axis=0>(s, five) e = Expand(half, n) u = Reshape(e, n) z = ScatterND(x, d, u)",
+    "elements": f"{GRID} i = Squeeze(q, zero) v = Gather<axis=1>(y, i) u = Exp(v) z = ScatterND(x, d, u)",
+    "bools": f"{GRID} i = Squeeze(q, zero) v = Gather<axis=1>(y, i) u = Greater(v, half) b = Less(x, half)"
+    " c = ScatterND(b, d, u) z = Cast<to=1>(c)",
+    "single ones": f"{GRID} h2 = Mul(h1, zero) d3 = Concat<axis=-1>(d, h2) t = Cast<to=1>(g2) z = ScatterND(x, d3, t)",
+}
+
+
+@pytest.mark.parametrize("nodes", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize("numbers", ["g2 = Identity(g1)", "g2 = Sub(g1, four64)", "g2 = Sub(three, g1)"])
+@pytest.mark.parametrize("mask", [ROWS, np.zeros_like(ROWS), np.ones_like(ROWS)], ids=["some", "none", "all"])
+def test_what_is_written_to_columns(nodes: str, numbers: str, mask: Array) -> None:
+    """x[:, mask] = v, by the number of a row and one that is computed of the mask, as below 0 from the end."""
+    text = HEAD.replace("bool[3,4,5] m", "bool[3,4,5] _").format(nodes.format(numbers))
+    compare(text, {"x": X, "y": Y, "r": mask, "_": M})
+
+
 LEADING = "a0 = Slice(at, zero, one, one) a1 = Slice(at, one, two, one) b0 = Squeeze(a0, one) b1 = Squeeze(a1, one)"
 AS_TUPLES = "c0 = Unsqueeze(b0, all) c1 = Unsqueeze(b1, all)"
 MIXTURES = {
@@ -226,6 +250,16 @@ REFUSED = {
     "their number once each": f"{TAKEN} s = Shape(v) t = Gather(s, first) n = Mul(t, ones) f = Cast<to=1>(n)"
     " a = ReduceSum(f) z = Mul(a, y)",
     "their number in bytes": f"{TAKEN} s = Shape(v) b = Add(s, one) f = Cast<to=1>(b) z = Mul(f, y)",
+    "to columns again and again": f"{GRID.format('g2 = Identity(g1)')} i = Squeeze(q, zero)"
+    " v = Gather<axis=1>(y, i) z = ScatterND<reduction='add'>(x, d, v)",
+    "to columns of others": f"{GRID.format('g2 = Identity(g1)')} o = Not(k) p = NonZero(o) i = Squeeze(p, zero)"
+    " v = Gather<axis=1>(y, i) z = ScatterND(x, d, v)",
+    "to columns of another type": f"{GRID.format('g2 = Identity(g1)')} i = Squeeze(q, zero) v = Gather<axis=1>(y, i)"
+    " w = Cast<to=10>(v) z = ScatterND(x, d, w)",
+    "to columns of a number": f"{GRID.format('g2 = Identity(g1)')} i = Squeeze(q, zero) v = Gather<axis=1>(y, i)"
+    " w = Slice(v, zero, one, two) z = ScatterND(x, d, w)",
+    "by too many numbers": f"{GRID.format('g2 = Identity(g1)')} t = Cast<to=1>(g2)"
+    " o = Concat<axis=-1>(h0, h1, h0, h1) z = ScatterND(x, o, t)",
     "other order": f"{AT} v = GatherND(y, at) k = Concat<axis=0>(two, one, zero) o = Gather<axis=1>(at, k)"
     " z = ScatterND(x, o, v)",
     "a part": f"{AT} v = GatherND(y, at) o = Slice(at, zero, two, one) z = ScatterND(x, o, v)",

@@ -15,7 +15,21 @@ import numpy as np
 
 from app.models.onnx.counts import SIZES, as_data, product, times
 from app.models.onnx.element_wise import predicate
-from app.models.onnx.loose import Counts, Dims, First, Given, Loose, Made, Places, Repeated, Rows, Taken, as_dims, laid
+from app.models.onnx.loose import (
+    Counts,
+    Dims,
+    First,
+    Given,
+    Loose,
+    Made,
+    Places,
+    Repeated,
+    Rows,
+    Taken,
+    as_dims,
+    coordinate,
+    laid,
+)
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import number, operate
 from app.models.onnx.reductions import FUNCTIONS, axes_along
@@ -221,6 +235,10 @@ def _expanded(node: Node, given: Sequence[Given]) -> Made:
         wanted = tuple(shape.tolist())
     elif isinstance(shape, Counts) and shape.mask is not None:
         wanted = shape.dims
+    if isinstance(x, Places) and x.along == 0:
+        x = coordinate(node, x)
+        if x is None:
+            return None
     match x:
         case Taken(along=along) if along is not None and wanted is not None:
             is_same = not isinstance(shape, Counts) or shape.mask == x.mask
