@@ -1,10 +1,13 @@
 """Mixtures of experts, com.microsoft's: each expert is computed of all rows, and a row takes those it has chosen."""
 
+from collections.abc import Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
 from app.contract.constants import ReduceFunction
 from app.models.onnx.activations import activation, in_tanh_form
 from app.models.onnx.element_wise import binary, chosen, linear, predicate
+from app.models.onnx.few_bits import in_rows, type_of_bits
 from app.models.onnx.linear_algebra import matmul
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import window
@@ -17,26 +20,71 @@ _INTERLEAVED = 1
 """Of swiglu_fusion: gates lie at even places, and what they are for at odd ones."""
 
 
+_ON_GPUS = "which onnxruntime has on GPUs only"
+
+
+class _Layer(NamedTuple):
+    """Of all experts: matrices, each row of which is of one output, and biases if there are any."""
+
+    weights: View
+    bias: View | None
+
+    def of(self, node: Node, rows: View) -> View:
+        made = matmul(node, rows, self.weights.transposed([0, 2, 1]))
+        return made if self.bias is None else binary(node, "ELEMENT_WISE_ADD", made, inserted(self.bias, 1))
+
+
 @maps("MoE", domain="com.microsoft")
 def _mixture(node: Node) -> Value:
-    for name, index in (("use_sparse_mixer", None), ("fc3_experts_weights", 6), ("fc3_experts_bias", 7)):
-        if node.attribute(name, 0) if index is None else node.has(index):
-            raise Unsupported(f"it has {name}, which onnxruntime has on GPUs only")
+    _require_none(node, {6: "fc3_experts_weights", 7: "fc3_experts_bias"})
+    layers = [_Layer(node.view(index), node.optional(index + 1)) for index in (2, 4)]
+    return _mixed(node, layers, is_normalized=bool(node.attribute("normalize_routing_weights", 0)))
+
+
+@maps("QMoE", domain="com.microsoft")
+def _of_few_bits(node: Node) -> Value:
+    """The same of packed weights. Shares are of those that are chosen, whatever normalize_routing_weights says, as they
+    are in onnxruntime."""
+    _require_none(node, {8: "fc3_experts_weights", 10: "fc3_experts_bias", 14: "router_weights"})
+    if (kind := node.attribute("quant_type", "int")) != "int":
+        raise Unsupported(f"its quant_type is {kind}, {_ON_GPUS}")
+    return _mixed(node, [_unpacked(node, 2, 11), _unpacked(node, 5, 12)], is_normalized=True)
+
+
+def _unpacked(node: Node, index: int, zero_index: int) -> _Layer:
+    bits = type_of_bits(node.attribute("expert_weight_bits", 4)).bits
+    if len(node.sizes(index)) != 3:
+        raise Unsupported(
+            f"its input {index} has sizes {list(node.sizes(index))}, not those of a matrix for each expert"
+        )
+    experts, rows, size = node.sizes(index)
+    depth = size * 8 // bits
+    block = node.attribute("block_size", 0)
+    if not block and bits == 4 and node.has(zero_index):
+        raise Unsupported("it has zero points of 4 bits and no blocks")
+    sizes = (experts * rows, depth // block, block) if block else (experts * rows, 1, depth)
+    weights = in_rows(node, f"its input {index}", (index, index + 1, zero_index), bits, sizes)
+    return _Layer(node.reshaped(weights, (experts, rows, depth)), node.optional(index + 2))
+
+
+def _require_none(node: Node, inputs: Mapping[int, str]) -> None:
+    found = [name for index, name in inputs.items() if node.has(index)]
+    if node.attribute("use_sparse_mixer", 0):
+        found.append("use_sparse_mixer")
+    if found:
+        raise Unsupported(f"it has {found[0]}, {_ON_GPUS}")
+
+
+def _mixed(node: Node, layers: Sequence[_Layer], *, is_normalized: bool) -> View:
     x, scores = node.view(0), node.view(1)
-    rows = node.reshaped(x, (x.elements // x.sizes[-1], x.sizes[-1]))
-    first = _layer(node, inserted(rows, 0), 2)
-    made = _layer(node, _activated(node, first), 4)
-    weights = inserted(_weights(node, scores).transposed([1, 0]), 2).broadcast(made.sizes)
+    rows = node.reshaped(x, (1, x.elements // x.sizes[-1], x.sizes[-1]))
+    first, second = layers
+    made = second.of(node, _activated(node, first.of(node, rows)))
+    weights = inserted(_weights(node, scores, is_normalized=is_normalized).transposed([1, 0]), 2).broadcast(made.sizes)
     none = number(node, 0, made.data_type, made.sizes)
     is_chosen = predicate(node, "ELEMENT_WISE_LOGICAL_GREATER_THAN", weights, none)
     made = chosen(node, is_chosen, binary(node, "ELEMENT_WISE_MULTIPLY", made, weights), none)
     return node.reshaped(removed(reduced(node, made, ReduceFunction.SUM, [0]), 0), x.sizes)
-
-
-def _layer(node: Node, rows: View, index: int) -> View:
-    """Rows of each expert, times its matrix, whose rows are of one output each, plus its bias if there is one."""
-    made = matmul(node, rows, node.view(index).transposed([0, 2, 1]))
-    return binary(node, "ELEMENT_WISE_ADD", made, inserted(node.view(index + 1), 1)) if node.has(index + 1) else made
 
 
 def _activated(node: Node, x: View) -> View:
@@ -78,12 +126,12 @@ def _clipped(node: Node, x: View, least: float, most: float) -> View:
     return operate(node, "ELEMENT_WISE_CLIP", {"InputTensor": x}, {"Min": least, "Max": most})
 
 
-def _weights(node: Node, scores: View) -> View:
+def _weights(node: Node, scores: View, *, is_normalized: bool) -> View:
     """Of each expert for each row, 0 of those that it has not chosen."""
     require("ACTIVATION_SOFTMAX1", "InputTensor", scores.data_type)
     shares = operate(node, "ACTIVATION_SOFTMAX1", {"InputTensor": scores}, {"Axes": [1]})
     values, places = top(node, shares, 1, int(node.attribute("k", 1)))
-    if node.attribute("normalize_routing_weights", 0):
+    if is_normalized:
         total = reduced(node, values, ReduceFunction.SUM, [1]).broadcast(values.sizes)
         values = binary(node, "ELEMENT_WISE_DIVIDE", values, total)
     inputs = {"InputTensor": number(node, 0, shares.data_type, shares.sizes), "IndicesTensor": places}
