@@ -60,7 +60,9 @@ def packed(rows: int, depth: int, bits: int, block: int) -> list[Array]:
     return [numbers, scales, zeros] if block else [numbers, scales[..., 0], zeros[..., 0]]
 
 
-def packed_mixture(attributes: dict[str, Any], has_bias: bool, has_zeros: bool, **stated: Any) -> OneNode:
+def packed_mixture(
+    attributes: dict[str, Any], has_bias: bool, has_zeros: bool, weights: Array | None = None, **stated: Any
+) -> OneNode:
     """Of which the node has some attributes as they are `stated`."""
     bits, block = attributes["expert_weight_bits"], attributes.get("block_size", 0)
     inner = DEPTH * (2 if attributes.get("activation_type") == "swiglu" else 1)
@@ -68,9 +70,10 @@ def packed_mixture(attributes: dict[str, Any], has_bias: bool, has_zeros: bool, 
     inputs: list[Array | None] = [floats(3, DEPTH), floats(3, EXPERTS)]
     for layer in (first, second):
         inputs += [*layer[:2], floats(EXPERTS, layer[0].shape[1]) if has_bias else None]
-    if has_zeros:
-        inputs += [None, None, None, first[2], second[2]]
-    known = [index for index, each in enumerate(inputs) if index > 1 and each is not None]
+    inputs += [None, None, None, *((first[2], second[2]) if has_zeros else (None, None)), None, weights]
+    while inputs[-1] is None:
+        inputs.pop()
+    known = [index for index, each in enumerate(inputs) if 1 < index < 14 and each is not None]
     return OneNode("QMoE", inputs, known, domain="com.microsoft", **attributes | stated)
 
 
@@ -86,6 +89,14 @@ def packed_mixture(attributes: dict[str, Any], has_bias: bool, has_zeros: bool, 
 )
 def test_packed_mixtures_are_those_of_onnxruntime(attributes: dict[str, Any], has_bias: bool, has_zeros: bool) -> None:
     packed_mixture(attributes, has_bias, has_zeros).compare(1e-4)
+
+
+@pytest.mark.parametrize("is_normalized", [0, 1])
+def test_packed_mixtures_with_weights_of_their_own(is_normalized: int) -> None:
+    """Some of which are below 0, which leaves these experts out."""
+    weights = np.array([[1, -2, 3, 4], [0.5, 2, -1, 3], [0.25, 0.5, 1, 2]], np.float32)
+    attributes = {"k": 2, "expert_weight_bits": 4, "normalize_routing_weights": is_normalized}
+    packed_mixture(attributes, has_bias=True, has_zeros=False, weights=weights).compare(1e-4)
 
 
 def test_packed_mixtures_in_blocks_of_bytes() -> None:

@@ -8,6 +8,7 @@ from app.contract.constants import ReduceFunction
 from app.models.onnx.activations import activation, in_tanh_form
 from app.models.onnx.element_wise import binary, chosen, linear, predicate
 from app.models.onnx.few_bits import in_rows, type_of_bits
+from app.models.onnx.indexing import elements_at
 from app.models.onnx.linear_algebra import matmul
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import window
@@ -18,7 +19,6 @@ from app.models.onnx.tensors import Unsupported, View
 
 _INTERLEAVED = 1
 """Of swiglu_fusion: gates lie at even places, and what they are for at odd ones."""
-
 
 _ON_GPUS = "which onnxruntime has on GPUs only"
 
@@ -38,17 +38,19 @@ class _Layer(NamedTuple):
 def _mixture(node: Node) -> Value:
     _require_none(node, {6: "fc3_experts_weights", 7: "fc3_experts_bias"})
     layers = [_Layer(node.view(index), node.optional(index + 1)) for index in (2, 4)]
-    return _mixed(node, layers, is_normalized=bool(node.attribute("normalize_routing_weights", 0)))
+    return _mixed(node, layers, None, is_normalized=bool(node.attribute("normalize_routing_weights", 0)))
 
 
 @maps("QMoE", domain="com.microsoft")
 def _of_few_bits(node: Node) -> Value:
-    """The same of packed weights. Shares are of those that are chosen, whatever normalize_routing_weights says, as they
-    are in onnxruntime."""
-    _require_none(node, {8: "fc3_experts_weights", 10: "fc3_experts_bias", 14: "router_weights"})
+    """The same of packed weights, and router_weights that need not be shares. Of what are, the sum is 1 in onnxruntime,
+    whatever normalize_routing_weights says."""
+    _require_none(node, {8: "fc3_experts_weights", 10: "fc3_experts_bias"})
     if (kind := node.attribute("quant_type", "int")) != "int":
         raise Unsupported(f"its quant_type is {kind}, {_ON_GPUS}")
-    return _mixed(node, [_unpacked(node, 2, 11), _unpacked(node, 5, 12)], is_normalized=True)
+    own = node.optional(14)
+    is_normalized = own is None or bool(node.attribute("normalize_routing_weights", 0))
+    return _mixed(node, [_unpacked(node, 2, 11), _unpacked(node, 5, 12)], own, is_normalized=is_normalized)
 
 
 def _unpacked(node: Node, index: int, zero_index: int) -> _Layer:
@@ -75,12 +77,14 @@ def _require_none(node: Node, inputs: Mapping[int, str]) -> None:
         raise Unsupported(f"it has {found[0]}, {_ON_GPUS}")
 
 
-def _mixed(node: Node, layers: Sequence[_Layer], *, is_normalized: bool) -> View:
+def _mixed(node: Node, layers: Sequence[_Layer], own: View | None, *, is_normalized: bool) -> View:
+    """By weights of their `own`, of which onnxruntime leaves out those below 0, or by shares."""
     x, scores = node.view(0), node.view(1)
     rows = node.reshaped(x, (1, x.elements // x.sizes[-1], x.sizes[-1]))
     first, second = layers
     made = second.of(node, _activated(node, first.of(node, rows)))
-    weights = inserted(_weights(node, scores, is_normalized=is_normalized).transposed([1, 0]), 2).broadcast(made.sizes)
+    weights = _weights(node, scores, own, is_normalized=is_normalized)
+    weights = inserted(weights.transposed([1, 0]), 2).broadcast(made.sizes)
     none = number(node, 0, made.data_type, made.sizes)
     is_chosen = predicate(node, "ELEMENT_WISE_LOGICAL_GREATER_THAN", weights, none)
     made = chosen(node, is_chosen, binary(node, "ELEMENT_WISE_MULTIPLY", made, weights), none)
@@ -126,14 +130,19 @@ def _clipped(node: Node, x: View, least: float, most: float) -> View:
     return operate(node, "ELEMENT_WISE_CLIP", {"InputTensor": x}, {"Min": least, "Max": most})
 
 
-def _weights(node: Node, scores: View, *, is_normalized: bool) -> View:
+def _weights(node: Node, scores: View, own: View | None, *, is_normalized: bool) -> View:
     """Of each expert for each row, 0 of those that it has not chosen."""
-    require("ACTIVATION_SOFTMAX1", "InputTensor", scores.data_type)
-    shares = operate(node, "ACTIVATION_SOFTMAX1", {"InputTensor": scores}, {"Axes": [1]})
-    values, places = top(node, shares, 1, int(node.attribute("k", 1)))
+    count = int(node.attribute("k", 1))
+    if own is None:
+        require("ACTIVATION_SOFTMAX1", "InputTensor", scores.data_type)
+        shares = operate(node, "ACTIVATION_SOFTMAX1", {"InputTensor": scores}, {"Axes": [1]})
+        values, places = top(node, shares, 1, count)
+    else:
+        _, places = top(node, scores, 1, count)
+        values = elements_at(node, own, places, 1)
     if is_normalized:
         total = reduced(node, values, ReduceFunction.SUM, [1]).broadcast(values.sizes)
         values = binary(node, "ELEMENT_WISE_DIVIDE", values, total)
-    inputs = {"InputTensor": number(node, 0, shares.data_type, shares.sizes), "IndicesTensor": places}
-    outputs = {"OutputTensor": (shares.data_type, shares.sizes)}
+    inputs = {"InputTensor": number(node, 0, values.data_type, scores.sizes), "IndicesTensor": places}
+    outputs = {"OutputTensor": (values.data_type, scores.sizes)}
     return node.build.operator("SCATTER", {**inputs, "UpdatesTensor": values}, {"Axis": 1}, outputs)["OutputTensor"]
