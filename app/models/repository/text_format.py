@@ -51,8 +51,8 @@ def integer(value: object) -> int | None:
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = [*_tokens(text)]
-        self._tokens.reverse()
+        self._rest = _tokens(text)
+        self._ahead = next(self._rest, None)
 
     def message(self, end: str | None, depth: int) -> Message:
         """Up to `end`, which is left there, or to the end of all."""
@@ -109,12 +109,13 @@ class _Reader:
         return sign + token
 
     def _next(self) -> str | None:
-        return self._tokens[-1][0] if self._tokens else None
+        return self._ahead[0] if self._ahead else None
 
     def _take(self) -> str:
-        if not self._tokens:
+        if self._ahead is None:
             raise NoText("it ends within a message")
-        token, self._position = self._tokens.pop()
+        token, self._position = self._ahead
+        self._ahead = next(self._rest, None)
         return token
 
     def _misplaced(self, token: str, expected: str) -> NoText:
