@@ -30,6 +30,9 @@ KNOWN: dict[str, Any] = {
     "one": np.array([1]),
     "two": np.array([2]),
     "three": np.array([3]),
+    "four": np.array(4, np.int32),
+    "four64": np.array(4),
+    "up": np.array([[0], [1], [2]]),
     "five": np.array([5]),
     "first": np.array(0),
     "second": np.array(1),
@@ -61,6 +64,7 @@ WRITTEN = {
     " d = Concat<axis=1>(c0, c1, c2) z = ScatterND(x, d, u)",
     "added": f"{AT} v = GatherND(y, at) z = ScatterND<reduction='add'>(x, at, v)",
     "multiplied": f"{AT} v = GatherND(y, at) w = Abs(v) z = ScatterND<reduction='mul'>(x, at, w)",
+    "shares": f"{AT} v = GatherND(y, at) w = Softmax(v) z = ScatterND(x, at, w)",
     "not zero": "p = NonZero(x) at = Transpose(p) v = GatherND(y, at) u = Neg(v) z = ScatterND(x, at, u)",
 }
 ALL_AT = "k = Unsqueeze(r, all) t = Shape(x) m = Expand(k, t)"
@@ -72,6 +76,8 @@ OF_ROWS = {
     f" {ROW_COUNT} e = Expand(w, n) u = Reshape(e, all) z = ScatterND(x, at, u)",
     "by a layer": "q = NonZero(r) o = Transpose<perm=[1,0]>(q) v = GatherND(y, o) a = MatMul(v, square) b = Softmax(a)"
     " c = Gemm<transB=1>(b, square, line) d = LayerNormalization(c, line) u = Add(d, line) z = ScatterND(x, o, u)",
+    "shares of columns": "q = NonZero(r) o = Transpose(q) v = GatherND(y, o) w = LogSoftmax<axis=0>(v)"
+    " z = ScatterND(x, o, w)",
     "as rows": "q = NonZero(r) o = Transpose<perm=[1,0]>(q) v = GatherND(y, o) u = Relu(v) z = ScatterND(x, o, u)",
     "in turn": f"{ALL_AT} {AT} f = Reshape(y, all) {LENGTH} u = Slice(f, zero, n, zero) z = ScatterND(x, at, u)",
 }
@@ -137,6 +143,20 @@ TOTALS = {
     " w = Exp(v) z = ReduceSum<keepdims=0>(w, one)",
     "quantized": f"{OF_EACH_ROW} i, s, b = DynamicQuantizeLinear(v) j = MatMulInteger(i, bytes, b) f = Cast<to=1>(j)"
     " w = Mul(f, s) k = QuantizeLinear(w, half) d = DequantizeLinear(k, half) z = ReduceSum(d)",
+    "shares": f"{OF_EACH_ROW} a = Softmax<axis=0>(v) w = Mul(a, v) z = ReduceSum<keepdims=0>(w, zero)",
+    "side by side": f"{OF_EACH_ROW} a = Greater(v, line) b = Less(v, line) c = Concat<axis=1>(a, b, a)"
+    " d = Cast<to=1>(c) z = ReduceSum<keepdims=0>(d, zero)",
+    "in a row": f"{OF_EACH_ROW} f = Reshape(v, all) a = ReduceL2<keepdims=0>(f) b = ReduceMean<keepdims=0>(f)"
+    " z = Add(a, b)",
+    "their number": f"{TAKEN} s = Shape(v) n = Gather<axis=0>(s, first) f = Cast<to=1>(n) z = Mul(f, line)",
+    "numbers of elements": f"{OF_EACH_ROW} s = Shape(v) a = ReduceProd<keepdims=1>(s) b = Size(v) t = Gather(s, first)"
+    " c = Mul(third, t) d = Cast<to=6>(c) e = Mul(d, four) f = Cast<to=1>(a) g = Cast<to=1>(b) h = Cast<to=1>(e)"
+    " k = Mul(f, half) l = Add(g, h) z = Add(k, l)",
+    "whether they are more": f"{TAKEN} s = Shape(v) n = Squeeze(s) a = Greater(n, third) b = Less(s, five)"
+    " c = Where(a, half, line) z = Where(b, c, line)",
+    "variance": f"{OF_EACH_ROW} a = ReduceMean<axes=[0]>(v) b = Sub(v, a) c = Mul(b, b) d = ReduceMean<axes=[0]>(c)"
+    " s = Shape(v) g = Gather<axis=0>(s, zero) p = ReduceProd<keepdims=0>(g) n = Cast<to=1>(p) e = Mul(d, n)"
+    " f = Sub(n, half) z = Div(e, f)",
     "looked up": "p = NonZero(x) at = Transpose(p) f = Floor(x) i = Cast<to=7>(f) j = GatherND(i, at)"
     " t = Gather<axis=0>(line, j) z = ReduceSum(t)",
 }
@@ -161,6 +181,28 @@ def test_what_is_computed_of_all_that_is_taken(nodes: str) -> None:
 def test_what_is_computed_of_none(operator: str, expected: float) -> None:
     made = model(HEAD.replace("[3,4,5] z", "[size] z").format(f"{TAKEN} z = {operator}<keepdims=0>(v)"), **KNOWN)
     np.testing.assert_array_equal(run(made, {"x": X, "y": Y, "m": M & ~M, "r": ROWS})["z"], np.float32(expected))
+
+
+GRID = (
+    "k = Gather<axis=0>(r, first) q = NonZero(k) g = Add(up, q) s = Shape(g) g0 = Expand(up, s) g1 = Expand(q, s)"
+    " {} h0 = Unsqueeze(g0, all) h1 = Unsqueeze(g2, all) d = Concat<axis=-1>(h0, h1)"
+)
+COLUMNS = {
+    "a number": f"{GRID} n = Concat<axis=0>(s, five) e = Expand(half, n) u = Reshape(e, n) z = ScatterND(x, d, u)",
+    "elements": f"{GRID} i = Squeeze(q, zero) v = Gather<axis=1>(y, i) u = Exp(v) z = ScatterND(x, d, u)",
+    "bools": f"{GRID} i = Squeeze(q, zero) v = Gather<axis=1>(y, i) u = Greater(v, half) b = Less(x, half)"
+    " c = ScatterND(b, d, u) z = Cast<to=1>(c)",
+    "single ones": f"{GRID} h2 = Mul(h1, zero) d3 = Concat<axis=-1>(d, h2) t = Cast<to=1>(g2) z = ScatterND(x, d3, t)",
+}
+
+
+@pytest.mark.parametrize("nodes", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize("numbers", ["g2 = Identity(g1)", "g2 = Sub(g1, four64)", "g2 = Sub(three, g1)"])
+@pytest.mark.parametrize("mask", [ROWS, np.zeros_like(ROWS), np.ones_like(ROWS)], ids=["some", "none", "all"])
+def test_what_is_written_to_columns(nodes: str, numbers: str, mask: Array) -> None:
+    """x[:, mask] = v, by the number of a row and one that is computed of the mask, as below 0 from the end."""
+    text = HEAD.replace("bool[3,4,5] m", "bool[3,4,5] _").format(nodes.format(numbers))
+    compare(text, {"x": X, "y": Y, "r": mask, "_": M})
 
 
 LEADING = "a0 = Slice(at, zero, one, one) a1 = Slice(at, one, two, one) b0 = Squeeze(a0, one) b1 = Squeeze(a1, one)"
@@ -195,16 +237,32 @@ REFUSED = {
     " d = ReduceSum<keepdims=0>(c) z = Mul(d, y)",
     "added again and again": f"{AT} v = GatherND(y, at) {COUNT} e = Expand(v, n)"
     " z = ScatterND<reduction='add'>(x, at, e)",
-    "as they come": f"{AT} v = GatherND(y, at) f = Reshape(v, ones) d = ReduceSum<keepdims=0>(f) z = Mul(d, y)",
-    "their number": f"{AT} {LENGTH} d = Cast<to=1>(n) z = Mul(d, y)",
     "of each column": "q = NonZero(r) o = Transpose(q) v = GatherND(y, o) d = ReduceLogSumExp(v) z = Mul(d, y)",
     "quantized by columns": f"{OF_EACH_ROW} k = QuantizeLinear(v, scales) d = DequantizeLinear(k, scales)"
     " e = ReduceSum<keepdims=0>(d) z = Mul(e, y)",
+    "beside what is known": f"{OF_EACH_ROW} a = Concat<axis=1>(v, square) z = ReduceSum(a)",
+    "one after another": f"{OF_EACH_ROW} a = Concat<axis=0>(v, v) z = ReduceSum(a)",
+    "beside those of another mask": f"{OF_EACH_ROW} n = Not(r) g = NonZero(n) h = Transpose(g) w = GatherND(y, h)"
+    " a = Concat<axis=1>(v, w) z = ReduceSum(a)",
+    "in a row of the last": f"{OF_EACH_ROW} f = Reshape(v, all) a = ReduceSum(f, zero) z = Mul(a, y)",
+    "kept in a row": f"{OF_EACH_ROW} f = Reshape(v, all) a = ReduceSum<keepdims=1>(f) z = Mul(a, y)",
+    "their sizes as numbers": f"{OF_EACH_ROW} s = Shape(v) f = Cast<to=1>(s) a = ReduceSum(f) z = Mul(a, y)",
+    "their number once each": f"{TAKEN} s = Shape(v) t = Gather(s, first) n = Mul(t, ones) f = Cast<to=1>(n)"
+    " a = ReduceSum(f) z = Mul(a, y)",
+    "their number in bytes": f"{TAKEN} s = Shape(v) b = Add(s, one) f = Cast<to=1>(b) z = Mul(f, y)",
+    "to columns again and again": f"{GRID.format('g2 = Identity(g1)')} i = Squeeze(q, zero)"
+    " v = Gather<axis=1>(y, i) z = ScatterND<reduction='add'>(x, d, v)",
+    "to columns of others": f"{GRID.format('g2 = Identity(g1)')} o = Not(k) p = NonZero(o) i = Squeeze(p, zero)"
+    " v = Gather<axis=1>(y, i) z = ScatterND(x, d, v)",
+    "to columns of another type": f"{GRID.format('g2 = Identity(g1)')} i = Squeeze(q, zero) v = Gather<axis=1>(y, i)"
+    " w = Cast<to=10>(v) z = ScatterND(x, d, w)",
+    "to columns of a number": f"{GRID.format('g2 = Identity(g1)')} i = Squeeze(q, zero) v = Gather<axis=1>(y, i)"
+    " w = Slice(v, zero, one, two) z = ScatterND(x, d, w)",
+    "by too many numbers": f"{GRID.format('g2 = Identity(g1)')} t = Cast<to=1>(g2)"
+    " o = Concat<axis=-1>(h0, h1, h0, h1) z = ScatterND(x, o, t)",
     "other order": f"{AT} v = GatherND(y, at) k = Concat<axis=0>(two, one, zero) o = Gather<axis=1>(at, k)"
     " z = ScatterND(x, o, v)",
     "a part": f"{AT} v = GatherND(y, at) o = Slice(at, zero, two, one) z = ScatterND(x, o, v)",
-    "read by another": f"{AT} v = GatherND(y, at) w = Softmax(v) z = ScatterND(x, at, w)",
-    "by columns": "q = NonZero(r) o = Transpose(q) v = GatherND(y, o) w = Softmax<axis=0>(v) z = ScatterND(x, o, w)",
     "of a line": f"{AT} v = GatherND(y, at) w = Add(v, line) z = ScatterND(x, at, w)",
     "a line": f"{AT} {LENGTH} e = Expand(line, n) z = ScatterND(x, at, e)",
     "a column": f"{AT} {LENGTH} e = Expand(column, n) u = Reshape(e, all) z = ScatterND(x, at, u)",

@@ -399,3 +399,9 @@ def test_a_config_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: py
     assert layout.names_in(tmp_path) == ["some"]
     with pytest.raises(BadConfig, match=r"^config\.pbtxt cannot be read: Permission denied\.$"):
         layout.find(tmp_path, "some")
+
+
+def test_a_config_that_notepad_wrote(tmp_path: Path) -> None:
+    """With a byte order mark, as protobuf takes it."""
+    (file := tmp_path / "config.pbtxt").write_bytes(b'\xef\xbb\xbfname: "some"\r\n')
+    assert parse(text_in(file)) == {"name": ["some"]}

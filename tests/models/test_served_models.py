@@ -20,7 +20,7 @@ from app.engine.service import Service
 from app.models.onnx.errors import WrongSizes
 from app.models.onnx.reading import signature
 from app.models.repository import layout
-from app.models.repository.config import BadConfig, apply_config, number, parse
+from app.models.repository.config import BadConfig
 from app.models.repository.model import LoadedModel, SizedModel
 from app.models.repository.repository import Repository, check
 from app.models.repository.warm import parse_stated
@@ -446,88 +446,6 @@ def test_settings_that_cannot_be(settings: dict[str, str], why: str, tmp_path: P
         check(Settings(**settings))  # type: ignore[arg-type]
 
 
-def test_tritons_config() -> None:
-    ports = signature(affine())
-    assert apply_config(CONFIG, "versions", ports).inputs["x"].sizes == ("batch", 3)
-    for rows in (1, 2):
-        fixed = apply_config(f'input {{ name: "x" dims: [{rows}, 3] }}', "versions", ports)
-        assert fixed.inputs["x"].sizes == (rows, 3)
-    unknown = ports._replace(inputs={"x": ports.inputs["x"]._replace(sizes=None)})
-    for told, dims, sizes in ((ports, "", ("batch", 3)), (unknown, "", None), (unknown, "dims: [ -1, 3 ]", (None, 3))):
-        assert apply_config(f'input {{ name: "x" {dims} }}', "versions", told).inputs["x"].sizes == sizes
-    assert parse("a: [1, 2] b { c: 'd\\'e' } b < c: 2 > # end") == {
-        "a": ["1", "2"],
-        "b": [{"c": ["d'e"]}, {"c": ["2"]}],
-    }
-    for text, why in (
-        ('name: "other"', "in the folder"),
-        ('input { name: "w" }', "has an input w"),
-        ('input { name: "x" data_type: TYPE_FP16 }', "float16 in config"),
-        ('input { name: "x" dims: [ 3 ] }', "3 in config.pbtxt and batchx3"),
-        ('input { name: "x" dims: [ 2, 4 ] }', "2x4"),
-        ('input { name: "x" dims: [ -1, 4 ] }', r"x is \?x4 in config.pbtxt and batchx3 in the model"),
-        ('input { name: "x" dims: [ 0, 3 ] }', "dims of x in config.pbtxt have a 0; each is -1, for any size, or >= 1"),
-        ('input { name: "x" dims: [ -2, 3 ] }', "have a -2;"),
-        ("input {", "ends within"),
-        ("input } {", "stands where a value"),
-        ("}", "ends nothing"),
-        ("a" + "{a" * 50, "too deep"),
-        ("!", "line 1"),
-        ("#" * ((1 << 20) + 1), "more than the 1048576 characters"),
-        ("input: x", "input in config.pbtxt is no message"),
-        ('input { name: "x" dims: [ many ] }', "dims of x in config.pbtxt are no numbers"),
-        ('input { name: "x" data_type: TYPE_FP8 }', "TYPE_FP8 in config.pbtxt, which is none of"),
-        ('input { name: "x" reshape { shape: [ 3 ] } }', "x reshaped"),
-    ):
-        with pytest.raises(BadConfig, match=why):
-            apply_config(text, "versions", ports)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", {}),
-        (" # nothing\n", {}),
-        ("a: 1, b: 2; c: 3 a: 4", {"a": ["1", "4"], "b": ["2"], "c": ["3"]}),
-        ("a [ { b: 1 }, { b: 2 } ]", {"a": [{"b": ["1"]}, {"b": ["2"]}]}),
-        ("a []", {"a": []}),
-        ("a" + "{a" * 15 + "{}" + "}" * 15, None),
-        (" " * (1 << 20), {}),
-    ],
-)
-def test_protobufs_text(text: str, message: object) -> None:
-    assert parse(text) == message or message is None
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("a" + "{a" * 16 + "{}" + "}" * 16, "nested too deep"),
-        ("a" + "<a" * 16 + "<>" + ">" * 16, "nested too deep"),
-        ("a" + "[{a" * 16 + "[{}]" + "}]" * 16, "nested too deep"),
-        ("a", "ends within a message"),
-        ("a: [1", "ends within a message"),
-        ("a { b: 1 >", "> stands where a field should"),
-        ("a [ : ]", ": stands where a value should"),
-        ("a: 1 }", "} ends nothing"),
-        ("a: 1\n# line 2\n !", "line 3 cannot be read"),
-    ],
-)
-def test_what_is_no_text_of_protobuf(text: str, why: str) -> None:
-    with pytest.raises(BadConfig, match=why):
-        parse(text)
-
-
-def test_numbers_in_a_config() -> None:
-    for text, given in (("", None), ("a: 0", 0), ("a: 999999999", 999_999_999)):
-        assert number(parse(text), "a", None) == given
-    for text in ("a: 1000000000", "a: -1", "a: 1.0", "a: '\xb2'"):
-        with pytest.raises(BadConfig, match=r"a in config\.pbtxt is .*, which is no number from 0 on"):
-            number(parse(text), "a", None)
-    with pytest.raises(BadConfig, match=r"a in config\.pbtxt is a message"):
-        number(parse("a {}"), "a", None)
-
-
 @pytest.mark.parametrize(
     ("stated", "why"),
     [
@@ -560,6 +478,7 @@ def test_sizes_without_a_name_stand_alone() -> None:
         ("version_policy { latest { num_versions: 0 } }", ["10"]),
         ("version_policy: { specific { versions: [10, 2] } }", ["2", "10"]),
         ("version_policy: { specific { versions: 9 } }", ["9"]),
+        ("version_policy: { specific { versions: [0x0A, 02] } }", ["2", "10"]),
     ],
 )
 def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str]) -> None:
@@ -581,11 +500,18 @@ def test_which_versions_are_served(tmp_path: Path, policy: str, served: list[str
         ("version_policy { latest: 1 }", "none of latest, all and specific"),
         ("version_policy { specific: 1 }", "none of latest, all and specific"),
         ("version_policy { latest { num_versions: many } }", "no number"),
+        ("version_policy { latest { num_version: 2 } }", r"no field there\. Did you mean num_versions\?"),
+        ("version_policy { specific { versions: [ newest ] } }", "a version that is no number"),
         ('default_model_filename: "../1/model.onnx"', "no file of a version's folder"),
         ('default_model_filename: "mo\0del.onnx"', "no file of a version's folder"),
         ('default_model_filename: ".."', "no file of a version's folder"),
         ("default_model_filename { }", "is a message"),
         ('default_model_filename: "best.onnx"', r"^There is no file best\.onnx in 1\.$"),
+        (
+            'platform: "ensemble" default_model_filename: "none"',
+            r"^There is no file none in 1, and config\.pbtxt is for ensemble; what is served here are ONNX models\.$",
+        ),
+        ('backend: "onnxruntime" default_model_filename: "best.onnx"', r"in 1\.$"),
     ],
 )
 def test_versions_that_are_not_there(tmp_path: Path, config: str, why: str) -> None:

@@ -117,7 +117,7 @@ def _of_groups(node: Node) -> Value:
 # Gaussian error linear units
 
 
-def _in_tanh_form(node: Node, x: View) -> View:
+def in_tanh_form(node: Node, x: View) -> View:
     """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), in float32."""
     if x.data_type not in FLOATS:
         raise Unsupported(f"DirectML does not compute it in {x.data_type}")
@@ -131,7 +131,7 @@ def _in_tanh_form(node: Node, x: View) -> View:
 @maps("Gelu")
 def _gelu(node: Node) -> Value:
     x = node.view(0)
-    return _in_tanh_form(node, x) if node.attribute("approximate") == "tanh" else activation(node, "GELU", x)
+    return in_tanh_form(node, x) if node.attribute("approximate") == "tanh" else activation(node, "GELU", x)
 
 
 @maps("Gelu", "BiasGelu", domain="com.microsoft")
@@ -142,7 +142,7 @@ def _bias_gelu(node: Node) -> Value:
 @maps("FastGelu", domain="com.microsoft")
 def _fast_gelu(node: Node) -> Value:
     # onnxruntime's provider takes the form with erf here; by its definition the operator is this one.
-    return _in_tanh_form(node, _biased(node))
+    return in_tanh_form(node, _biased(node))
 
 
 @maps("QuickGelu", domain="com.microsoft")

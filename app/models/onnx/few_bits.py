@@ -1,5 +1,6 @@
 """Weights of few bits, in blocks that have a scale each: multiplied, and looked up by rows."""
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -21,23 +22,36 @@ _OF_BITS = {4: DataType.UINT4, 8: DataType.UINT8}
 def _of_few_bits(node: Node) -> Value:
     """B is [N, blocks, bytes of a block], packed; it is restored as [N, K], and multiplied transposed."""
     depth, columns, block = (node.attribute(name) for name in ("K", "N", "block_size"))
-    bits = node.attribute("bits", 4)
-    if bits not in _OF_BITS or node.has(4):
-        raise Unsupported("it has a g_idx" if node.has(4) else f"its bits are {bits}, not 4 or 8")
-    data_type = _OF_BITS[bits]
-    a, packed, scale = node.view(0), node.packed(node.view(1)), node.view(2)
+    if node.has(4):
+        raise Unsupported("it has a g_idx")
+    a, scale = node.view(0), node.view(2)
     blocks = -(-depth // block)
-    if packed.elements * 8 != columns * blocks * block * bits:
-        raise Unsupported(f"its B has {packed.elements} bytes, not those of {columns} x {blocks} blocks of {block}")
-    weights = View.packed(packed.source, data_type, (columns, blocks, block))
-    by = node.reshaped(scale, (columns, blocks, 1)), _zero_points(node, data_type, (columns, blocks))
-    restored = _restored(node, Parameters(weights, *by))
+    restored = in_rows(node, "its B", (1, 2, 3), node.attribute("bits", 4), (columns, blocks, block))
     # Without what the last block of a column has beyond K.
     right = View(restored.source, scale.data_type, (depth, columns), (1, blocks * block))
     made = matmul(node, node.cast(a, scale.data_type), right)
     if node.has(5):
         made = operate(node, "ELEMENT_WISE_ADD", {"ATensor": made, "BTensor": broadcast(node.view(5), made.sizes)})
     return node.cast(made, a.data_type)
+
+
+def type_of_bits(bits: int) -> DataType:
+    """Raises Unsupported."""
+    if bits not in _OF_BITS:
+        raise Unsupported(f"its bits are {bits}, not 4 or 8")
+    return _OF_BITS[bits]
+
+
+def in_rows(node: Node, called: str, inputs: Sequence[int], bits: int, sizes: tuple[int, int, int]) -> View:
+    """Packed weights as floats, of so many rows, blocks of each and elements of these; `inputs` are the numbers of the
+    weights', their scales' and their zero points'. Raises Unsupported."""
+    data_type, packed = type_of_bits(bits), node.packed(node.view(inputs[0]))
+    rows, blocks, block = sizes
+    if packed.elements * 8 != rows * blocks * block * bits:
+        raise Unsupported(f"{called} has {packed.elements} bytes, not those of {rows} x {blocks} blocks of {block}")
+    weights = View.packed(packed.source, data_type, sizes)
+    scale = node.reshaped(node.view(inputs[1]), (rows, blocks, 1))
+    return _restored(node, Parameters(weights, scale, _zero_points(node, inputs[2], data_type, (rows, blocks))))
 
 
 def _restored(node: Node, given: Parameters) -> View:
@@ -51,22 +65,22 @@ def _restored(node: Node, given: Parameters) -> View:
     return binary(node, "ELEMENT_WISE_MULTIPLY", moved, scale)
 
 
-def _zero_points(node: Node, data_type: DataType, sizes: Sizes) -> View:
+def _zero_points(node: Node, index: int, data_type: DataType, sizes: Sizes) -> View:
     """One for each block, which may be a float: half-quadratic quantization finds such. Of integers each column's begin
     with a byte of their own."""
     columns, blocks = sizes
-    if not node.has(3):
+    if not node.has(index):
         return _middle(node, data_type, 3)
-    if node.data_type(3) in FLOATS:
-        return node.reshaped(node.view(3), (columns, blocks, 1))
-    if node.data_type(3) is not DataType.UINT8:
-        raise Unsupported(f"its zero points are {node.data_type(3)}")
+    if node.data_type(index) in FLOATS:
+        return node.reshaped(node.view(index), (columns, blocks, 1))
+    if node.data_type(index) is not DataType.UINT8:
+        raise Unsupported(f"its zero points are {node.data_type(index)}")
     if data_type is DataType.UINT8 or blocks % 2 == 0:
-        packed = node.packed(node.view(3))
+        packed = node.packed(node.view(index))
         if packed.elements * 8 != columns * blocks * data_type.bits:
             raise Unsupported(f"its zero points have {packed.elements} bytes")
         return View.packed(packed.source, data_type, (columns, blocks, 1))
-    pairs = node.array(3, "zero point").reshape(columns, -1)
+    pairs = node.array(index, "zero point").reshape(columns, -1)
     apart = np.stack([pairs & 15, pairs >> 4], -1).reshape(columns, -1)[:, :blocks]
     return node.build.constant(np.ascontiguousarray(apart[..., None]), data_type)
 

@@ -122,6 +122,11 @@ def scatter_nd(node: Node) -> View:
         rows = (node.reshaped(x, (prod(taken), width)), node.reshaped(updates, (updates.elements // width, width)))
         places = inserted(one_place(node, indices, taken), 1).broadcast(rows[1].sizes)
         return node.reshaped(updated(node, rows[0], places, rows[1], 0, reduction), x.sizes)
+    return written(node, x, indices, updates)
+
+
+def written(node: Node, x: View, indices: View, updates: View) -> View:
+    """`x` with `updates` where tuples of `indices` lead."""
     made = node.build.operator(
         "SCATTER_ND",
         {"InputTensor": x, "IndicesTensor": indices, "UpdatesTensor": updates},

@@ -33,6 +33,14 @@ class Counts(Loose):
 
 
 @dataclass(frozen=True, slots=True)
+class Elements(Counts):
+    """How many elements there are: `times` as many as places where `counted` is true. As a size it is not known."""
+
+    counted: View | None = None
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Places(Loose):
     """Coordinates of where `mask` is true, those along `axes` of it. They lie along this one of two dimensions; one
     coordinate may have no dimension for it. If they are `repeated`, it is not known how often, nor along what."""
@@ -125,7 +133,7 @@ def others(view: View, axes: Sequence[int]) -> list[int]:
 
 def coordinate(node: Node, places: Places) -> Taken | None:
     """One coordinate, as numbers."""
-    if places.along is not None or places.repeated:
+    if len(places.axes) > 1 or places.repeated:
         return None
     (axis,) = places.axes
     attributes = {"ValueDataType": "INT64", "ValueStart": 0, "ValueDelta": 1}
@@ -133,7 +141,9 @@ def coordinate(node: Node, places: Places) -> Taken | None:
     made = node.build.operator("FILL_VALUE_SEQUENCE", {}, attributes, outputs)
     values = laid(made["OutputTensor"], places.mask, [axis])
     assert values is not None, "there are as many"
-    return Taken(places.label, places.why, places.mask, values)
+    if places.along is None:
+        return Taken(places.label, places.why, places.mask, values)
+    return Taken(places.label, places.why, places.mask, inserted(values, len(places.mask.sizes)), 1 - places.along)
 
 
 def as_dims(node: Node, taken: Taken, dims: Dims | None) -> Taken | None:

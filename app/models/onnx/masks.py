@@ -13,14 +13,30 @@ from math import prod
 
 import numpy as np
 
+from app.models.onnx.counts import SIZES, as_data, product, times
 from app.models.onnx.element_wise import predicate
-from app.models.onnx.loose import Counts, Dims, First, Given, Loose, Made, Places, Repeated, Rows, Taken, as_dims, laid
+from app.models.onnx.loose import (
+    Counts,
+    Dims,
+    First,
+    Given,
+    Loose,
+    Made,
+    Places,
+    Repeated,
+    Rows,
+    Taken,
+    as_dims,
+    coordinate,
+    laid,
+)
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.operands import number, operate
-from app.models.onnx.reductions import FUNCTIONS
+from app.models.onnx.reductions import FUNCTIONS, axes_along
 from app.models.onnx.shapes import axes_of, axis_of, inserted, integers, removed
 from app.models.onnx.taken import (
     ELEMENT_WISE,
+    beside,
     element_wise,
     gathered_by,
     of_rows,
@@ -89,9 +105,11 @@ def _counted(node: Node, given: Sequence[Given]) -> Made:
     """Shape, of which a part may be known."""
     first, *_ = _loose(given)
     dims, mask = _dims(first)
-    if node.type != "Shape" or dims is None:
+    if dims is None:
         return Counts(first.label, first.why)
     counts = Counts(first.label, first.why, mask, dims)
+    if node.type == "Size":
+        return product(counts, has_dimension=False)
     return _part(counts, dims[slice(node.attribute("start", 0), node.attribute("end"))])
 
 
@@ -135,12 +153,17 @@ def _element_wise(node: Node, given: Sequence[Given]) -> Made:
         return None
     first, *_ = _loose(given)
     inexact = Counts(first.label, first.why)
+    data = as_data(node, given)
+    if data is not None:
+        return data
     match node.type, list(given):
-        case "Cast", [Counts() as counts] if int(node.attribute("to")) in _INTEGERS:
+        case "Cast", [Counts() as counts] if int(node.attribute("to")) in SIZES:
             return counts
         case "Equal", [Counts(mask=mask) as counts, np.ndarray() as known] if mask is not None and (known < 0).all():
             if counts.has_dimension and known.shape in ((), (1,), (len(counts.dims),)):
                 return np.zeros(len(counts.dims), np.bool_)
+        case "Mul", [np.ndarray() as factor, Counts() as counts] | [Counts() as counts, np.ndarray() as factor]:
+            return times(counts, factor)
         case "Where", [np.ndarray() as condition, _, Counts(has_dimension=True) as counts]:
             if condition.shape == (len(counts.dims),) and not condition.any():
                 return counts
@@ -212,6 +235,10 @@ def _expanded(node: Node, given: Sequence[Given]) -> Made:
         wanted = tuple(shape.tolist())
     elif isinstance(shape, Counts) and shape.mask is not None:
         wanted = shape.dims
+    if isinstance(x, Places) and x.along == 0:
+        x = coordinate(node, x)
+        if x is None:
+            return None
     match x:
         case Taken(along=along) if along is not None and wanted is not None:
             is_same = not isinstance(shape, Counts) or shape.mask == x.mask
@@ -382,6 +409,8 @@ def _transposed(node: Node, given: Sequence[Given]) -> Made:
 
 
 def _joined(node: Node, given: Sequence[Given]) -> Made:
+    if any(isinstance(each, Taken) for each in given):
+        return beside(node, given)
     if not any(isinstance(each, Places) for each in given):
         return _joined_sizes(node, given)
     places = [each for each in given if isinstance(each, Places)]
@@ -413,13 +442,13 @@ def _joined_sizes(node: Node, given: Sequence[Given]) -> Made:
 
 
 def _total(node: Node, given: Sequence[Given]) -> Made:
-    return total(node, given) if isinstance(given[0], Taken) else _computed(node, given)
+    x = given[0]
+    if isinstance(x, Counts) and node.type == "ReduceProd" and x.has_dimension and axes_along(node, 1):
+        return product(x, has_dimension=bool(node.attribute("keepdims")))
+    return total(node, given) if isinstance(x, Taken) else _computed(node, given)
 
 
 _OF_ROWS = ("Gemm", "LayerNormalization", "LogSoftmax", "MatMul", "MatMulInteger", "QLinearMatMul", "Softmax")
-
-_INTEGERS = (6, 7)
-"""onnx.TensorProto.INT32 and INT64"""
 
 FOLLOWING: Mapping[str, Callable[[Node, Sequence[Given]], "Made | list[Made]"]] = {
     **dict.fromkeys(ELEMENT_WISE, _element_wise),

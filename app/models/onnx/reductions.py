@@ -99,6 +99,11 @@ def _top_k(node: Node) -> list[Value | None]:
     x = node.view(0)
     count = int(node.attribute("k") if node.opset < 10 else node.array(1, "k").item())
     axis = axis_of(node.attribute("axis"), len(x.sizes))
+    return [*top(node, x, axis, count, is_largest=bool(node.attribute("largest", 1)))]
+
+
+def top(node: Node, x: View, axis: int, count: int, *, is_largest: bool = True) -> tuple[View, View]:
+    """So many extremes along `axis`, and where they are. Raises Unsupported."""
     if count > x.sizes[axis]:
         raise Unsupported(f"its k is {count}, of {x.sizes[axis]} elements")
     sizes = (*x.sizes[:axis], count, *x.sizes[axis + 1 :])
@@ -106,15 +111,11 @@ def _top_k(node: Node) -> list[Value | None]:
     made = node.build.operator(
         "TOP_K1",
         {"InputTensor": x},
-        {
-            "Axis": axis,
-            "K": count,
-            "AxisDirection": "DECREASING" if node.attribute("largest", 1) else "INCREASING",
-        },
+        {"Axis": axis, "K": count, "AxisDirection": "DECREASING" if is_largest else "INCREASING"},
         {"OutputValueTensor": (x.data_type, sizes), "OutputIndexTensor": (DataType.UINT64, sizes)},
     )
     # DirectML's indices have no sign.
-    return [made["OutputValueTensor"], of_type(made["OutputIndexTensor"], DataType.INT64)]
+    return made["OutputValueTensor"], of_type(made["OutputIndexTensor"], DataType.INT64)
 
 
 @maps(*_SCANS)

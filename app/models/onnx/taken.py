@@ -10,8 +10,9 @@ from app.models.onnx.element_wise import BINARY, COMPARISONS, UNARY, VARIADIC, c
 from app.models.onnx.indexing import gathered
 from app.models.onnx.loose import Given, Loose, Made, Places, Taken, coordinate, laid, others
 from app.models.onnx.mapping import MAPPINGS, Node
-from app.models.onnx.operands import number
+from app.models.onnx.operands import number, operate
 from app.models.onnx.reading import schema_of
+from app.models.onnx.scatter_reductions import nothing_in
 from app.models.onnx.shapes import axis_of, inserted, integers, removed
 from app.models.onnx.tensors import View
 
@@ -22,6 +23,8 @@ ELEMENT_WISE = frozenset(
     ]
 )  # fmt: skip
 
+
+_SHARES = {"Softmax": "ACTIVATION_SOFTMAX1", "LogSoftmax": "ACTIVATION_LOG_SOFTMAX1"}
 
 _ONE_SCALE = {"MatMulInteger": (2,), "QLinearMatMul": (1, 2)}
 """Inputs that may be of each row, of which nobody knows how many there are."""
@@ -52,13 +55,21 @@ def element_wise(node: Node, given: Sequence[Given]) -> Made:
     for index, each in enumerate(found):
         if isinstance(each, Taken):
             node.inputs[index] = inserted(each.values, places, rank - len(each.rest))
+    made = mapped(node)
+    if made is None or len(made.sizes) != places + rank:
+        return None
+    return first.of_rest(made, None if behind is None else rank - behind)
+
+
+def mapped(node: Node) -> View | None:
+    """What it makes of its inputs, all of which are known by now."""
     made = MAPPINGS["", node.type](node)
-    if not isinstance(made, View) or len(made.sizes) != places + rank:
+    if not isinstance(made, View):
         return None
     schema = schema_of("", node.type, node.opset)
     if schema is not None:
         mark_outputs(node.build, schema, node.inputs, node.attributes, [made])
-    return first.of_rest(made, None if behind is None else rank - behind)
+    return made
 
 
 def _behind(taken: Taken) -> int | None:
@@ -79,9 +90,13 @@ def _beside(node: Node, view: View, behind: int | None) -> View | None:
 def of_rows(node: Node, given: Sequence[Given]) -> Made:
     """What is made of each row by itself, as a layer does."""
     x, *rest = given
-    if not isinstance(x, Taken) or x.along is None or x.along == len(x.rest):
+    if not isinstance(x, Taken) or x.along is None:
         return None
     last = len(x.rest)
+    if node.type in _SHARES and axis_of(int(node.attribute("axis")), last + 1) == x.along:
+        return _shares(node, x) if node.opset >= 13 else None
+    if x.along == last:
+        return None
     if any(isinstance(each, Loose) for each in rest) or axis_of(int(node.attribute("axis", -1)), last + 1) != last:
         return None
     if node.type == "Gemm" and (node.attribute("transA") or (len(rest) > 1 and len(node.sizes(2)) > 1) or last > 1):
@@ -99,6 +114,19 @@ def of_rows(node: Node, given: Sequence[Given]) -> Made:
     if not isinstance(made, View) or made.sizes[:-1] != node.sizes(0)[:1]:
         return None
     return x.of_rest(node.reshaped(made, (*places, *made.sizes[1:])), x.along)
+
+
+def _shares(node: Node, x: Taken) -> Taken:
+    """Of all that is taken, in which the others have none."""
+    values = x.whole()
+    lowest = number(node, nothing_in("max", values.data_type), values.data_type, values.sizes)
+    made = operate(
+        node,
+        _SHARES[node.type],
+        {"InputTensor": chosen(node, x.condition(), values, lowest)},
+        {"Axes": [*range(len(x.mask.sizes))]},
+    )
+    return x.of_rest(made, x.along)
 
 
 def quantized(node: Node, given: Sequence[Given]) -> Made:
@@ -132,6 +160,21 @@ def transposed(node: Node, x: Taken) -> Made:
     places = len(x.mask.sizes)
     rest = [places + axis - (axis > x.along) for axis in order if axis != x.along]
     return x.of_rest(x.values.transposed([*range(places), *rest]), list(order).index(x.along))
+
+
+def beside(node: Node, given: Sequence[Given]) -> Taken | None:
+    """What is taken of several at the same places, put together for each place."""
+    taken = [each for each in given if isinstance(each, Taken)]
+    first = taken[0]
+    axis = _inner(first, int(node.attribute("axis", 1)))
+    if axis is None or len(taken) < len(given):
+        return None
+    if any(each.mask != first.mask or each.along != first.along or len(each.rest) != len(first.rest) for each in taken):
+        return None
+    node.inputs[:] = [each.whole() for each in taken]
+    node.attributes["axis"] = axis
+    made = mapped(node)
+    return None if made is None else first.of_rest(made, first.along)
 
 
 def split(node: Node, x: Taken) -> list[Made]:

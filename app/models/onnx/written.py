@@ -9,12 +9,13 @@ from math import prod
 from app.contract.constants import DataType, ReduceFunction
 from app.models.onnx.booleans import mark
 from app.models.onnx.element_wise import chosen, linear
-from app.models.onnx.indexing import elements_at, gathered
+from app.models.onnx.indexing import elements_at, gathered, written
 from app.models.onnx.loose import First, Given, Loose, Made, Places, Repeated, Rows, Taken, laid, others
 from app.models.onnx.mapping import Node
+from app.models.onnx.movement import joined, parted
 from app.models.onnx.operands import FLOATS, number, operate
 from app.models.onnx.reductions import FUNCTIONS, axes_along, place_along, reduced
-from app.models.onnx.scatter_reductions import REDUCTIONS, met, nothing_in, reduction_of
+from app.models.onnx.scatter_reductions import REDUCTIONS, met, nothing_in, one_place, reduction_of
 from app.models.onnx.shapes import axis_of, inserted, removed
 from app.models.onnx.tensors import Sizes, View
 
@@ -34,8 +35,12 @@ _OF_NONE = {
 def total(node: Node, given: Sequence[Given]) -> Made:
     """Of all that is taken, of which there may be any number, or of what each place has."""
     x, *rest = given
-    if not isinstance(x, Taken) or x.along is None or any(isinstance(each, Loose) for each in rest):
+    if not isinstance(x, Taken) or any(isinstance(each, Loose) for each in rest):
         return None
+    if x.along is None:  # then it is of all of them, or nobody knows of which
+        is_of_all = not (node.attribute("axes") or node.has(1) or node.attribute("keepdims")) and axes_along(node, 1)
+        made = _total_where(node, x, range(len(x.values.sizes))) if is_of_all else None
+        return None if made is None else node.reshaped(made, ())
     axes = axes_along(node, len(x.rest) + 1)
     is_kept, places = bool(node.attribute("keepdims")), len(x.mask.sizes)
     inner = [places + axis - (axis > x.along) for axis in axes if axis != x.along]
@@ -84,16 +89,44 @@ def scattered(node: Node, given: Sequence[Given]) -> Made:
     x, reduction = node.view(0), reduction_of(node)
     is_exact = isinstance(updates, Taken) and updates.along == 0
     places = _tuples(indices) if node.type == "ScatterND" else _of_rows(node, x, indices) if is_exact else None
-    if places is None:
-        return None
     made = None
-    if places.axes == tuple(range(len(places.mask.sizes))) and (is_exact or not reduction):
+    if places is None:
+        if isinstance(indices, Taken) and node.type == "ScatterND" and not reduction:
+            made = _by_tuples(node, x, indices, updates)
+    elif places.axes == tuple(range(len(places.mask.sizes))) and (is_exact or not reduction):
         made = _at_each(node, x, places, updates, reduction)
     elif is_exact and isinstance(updates, Taken):
         made = _at_some(node, x, places, updates, reduction)
     if made is not None and node.is_boolean(0):
         mark(node.build, made)
     return made
+
+
+def _by_tuples(node: Node, x: View, indices: Taken, updates: Given) -> View | None:
+    """To where numbers lead. Those where the mask is false lead to a row behind all others, which is cut off again."""
+    *before, count = indices.rest or (0,)
+    if not isinstance(updates, Taken) or updates.mask != indices.mask or not 0 < count <= len(x.sizes):
+        return None
+    if (
+        indices.along is None
+        or updates.along != indices.along
+        or indices.along > len(before)
+        or not indices.values.data_type.startswith("INT")
+    ):
+        return None
+    if updates.rest != (*before, *x.sizes[count:]) or updates.values.data_type is not x.data_type:
+        return None
+    rows, width = prod(x.sizes[:count]), prod(x.sizes[count:])
+    places = one_place(node, indices.whole(), x.sizes[:count])
+    flags = inserted(indices.mask, len(indices.mask.sizes), len(before)).broadcast((*indices.mask.sizes, *before))
+    places = chosen(
+        node, node.reshaped(flags, places.sizes), places, number(node, rows, places.data_type, places.sizes)
+    )
+    data = node.reshaped(x, (rows, width))
+    more = joined(node.build, [data, number(node, 0, x.data_type, (1, width))], 0)
+    given = node.reshaped(updates.whole(), (places.elements, width))
+    made = written(node, more, inserted(places, 1), given)
+    return node.reshaped(parted(node.build, made, 0, [rows, 1])[0], x.sizes)
 
 
 def _tuples(indices: Given) -> Places | None:

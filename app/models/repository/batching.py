@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from app.models.onnx.reading import Port, Signature
-from app.models.repository.config import BadConfig, Message, number
+from app.models.repository.config import BadConfig, number, require_known
+from app.models.repository.text_format import Message
 from app.settings import MOST_BATCH, Settings
 
 log = logging.getLogger("app")
 
-_FIELD = "dynamic_batching"
+_FIELD, _DELAY = "dynamic_batching", "max_queue_delay_microseconds"
 
 
 class Batching(NamedTuple):
@@ -42,7 +43,8 @@ def batching_of(called: str, ports: Signature, config: Message, settings: Settin
         stated = (config[_FIELD] or [None])[-1]
         if not isinstance(stated, dict):
             raise BadConfig(f"{_FIELD} in config.pbtxt is no message.")
-        delay = number(stated, "max_queue_delay_microseconds", 0) or 0
+        require_known(stated, (_DELAY,))
+        delay = number(stated, _DELAY, 0) or 0
         most = own
     else:
         most = min(settings.max_batch, settings.max_batch if own is None else own)

@@ -1,35 +1,38 @@
 """Triton's config.pbtxt, as far as it says what a model takes and gives."""
 
-import re
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from app.contract.suggestions import did_you_mean
 from app.models.onnx.files import opened
 from app.models.onnx.reading import Port, Signature
-
-_BLANK = re.compile(r"\s*+(?:\#[^\n]*+\s*+)*+")
-_TOKEN = re.compile(_BLANK.pattern + r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[-+\w./]+|[{}\[\]:,;<>]|$)""")
-_SIGNS = frozenset("{}[]:,;<>")
+from app.models.repository import text_format
+from app.models.repository.text_format import Message, NoText, integer
 
 _MOST_BYTES = 1 << 20
 
-_DEEPEST = 16
-
-_MOST_DIGITS = 9
+_MOST = 10**9
+"""Numbers are below it."""
 
 POLICY = "version_policy"
 
 _TYPES = {
     "TYPE_BOOL": "bool",
-    "TYPE_FP16": "float16",
-    "TYPE_FP32": "float32",
-    "TYPE_FP64": "float64",
-    **{f"TYPE_{sign}{bits}": f"{sign}{bits}".lower() for sign in ("INT", "UINT") for bits in (8, 16, 32, 64)},
+    **{f"TYPE_{sign}{bits}": f"{sign}{bits}".lower() for sign in ("UINT", "INT") for bits in (8, 16, 32, 64)},
+    **{f"TYPE_FP{bits}": f"float{bits}" for bits in (16, 32, 64)},
 }
+"""In the order of their numbers, of which the first is 1."""
 
-Message = dict[str, list[Any]]
-"""Fields by name, each a list: a text, or a message."""
+_FIELDS = (
+    "name", "max_batch_size", "input", "output", "default_model_filename", "cc_model_filenames",
+    "version_policy", "dynamic_batching", "batch_input", "batch_output", "sequence_batching",
+)  # fmt: skip
+_FIELDS_OF_TENSORS = ("name", "data_type", "dims", "reshape")
+"""Some, for which others may be written by mistake. What is like none of these is for other servers."""
+
+_MADE_BY_TRITON = ("batch_input", "batch_output")
+_IN_SEQUENCES = ("control_input", "state")
 
 
 class BadConfig(Exception):
@@ -55,6 +58,8 @@ def apply_config(text: str, name: str, model: Signature) -> Signature:
     """`model`, the signature of the model that is called `name`, with what the config makes of it: sizes of dimensions
     that are free in the file. Raises BadConfig."""
     config = parse(text)
+    require_known(config, _FIELDS)
+    _require_served(config)
     stated = text_of(config, "name", name)
     if stated != name:
         raise BadConfig(f"config.pbtxt is of {stated}, and lies in the folder of {name}.")
@@ -74,15 +79,23 @@ def policy_of(config: Message) -> VersionPolicy:
         if "all" in policy:
             return VersionPolicy()
         if (latest := policy.get("latest")) and isinstance(latest[-1], dict):
+            require_known(latest[-1], ("num_versions",))
             return VersionPolicy(latest=number(latest[-1], "num_versions", None) or 1)
         if (specific := policy.get("specific")) and isinstance(specific[-1], dict):
-            return VersionPolicy(specific=tuple(str(each) for each in specific[-1].get("versions", [])))
+            return VersionPolicy(specific=tuple(map(_version, specific[-1].get("versions", []))))
     raise BadConfig(f"{POLICY} in config.pbtxt is none of latest, all and specific.")
+
+
+def _version(stated: object) -> str:
+    value = integer(stated)
+    if value is None:
+        raise BadConfig(f"{POLICY} in config.pbtxt has a version that is no number.")
+    return str(value)
 
 
 def text_in(file: Path) -> str:
     """What is in a config.pbtxt, or so much of it that `parse` refuses it. Raises OSError."""
-    with TextIOWrapper(opened(file), "utf-8", "replace") as text:
+    with TextIOWrapper(opened(file), "utf-8-sig", "replace") as text:
         return text.read(_MOST_BYTES + 1)
 
 
@@ -90,78 +103,17 @@ def parse(text: str) -> Message:
     """A message in protobuf's text format. Raises BadConfig."""
     if len(text) > _MOST_BYTES:
         raise BadConfig(f"config.pbtxt has more than the {_MOST_BYTES} characters that are allowed.")
-    tokens: list[str] = []
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            blank = _BLANK.match(text, position)  # of which there may be lines
-            line = text.count("\n", 0, blank.end() if blank else position) + 1
-            raise BadConfig(f"config.pbtxt is no text of protobuf: line {line} cannot be read.")
-        position = match.end()
-        if match[1]:
-            tokens.append(match[1])
-    tokens.reverse()
-    message = _message(tokens, None, 0)
-    if tokens:
-        raise BadConfig(f"config.pbtxt is no text of protobuf: {tokens[-1]} ends nothing.")
-    return message
+    try:
+        return text_format.parse(text)
+    except NoText as error:
+        raise BadConfig(f"config.pbtxt is no text of protobuf: {error}.") from None
 
 
-def _message(tokens: list[str], end: str | None, depth: int) -> Message:
-    """Up to `end`. Tokens are taken from the list's end."""
-    if depth > _DEEPEST:
-        raise BadConfig("config.pbtxt is nested too deep.")
-    found: Message = {}
-    while True:
-        while tokens and tokens[-1] in ",;":
-            tokens.pop()
-        if not tokens or tokens[-1] == end:
-            break
-        if end is None and tokens[-1] in "}>]":
-            return found
-        field = _take(tokens)
-        if field in _SIGNS:
-            raise BadConfig(f"config.pbtxt is no text of protobuf: {field} stands where a field should.")
-        if tokens and tokens[-1] == ":":
-            tokens.pop()
-        found.setdefault(field, []).extend(_values(tokens, depth))
-    if end is not None:
-        _take(tokens)
-    return found
-
-
-def _values(tokens: list[str], depth: int) -> list[Any]:
-    first = _take(tokens)
-    if first == "{":
-        return [_message(tokens, "}", depth + 1)]
-    if first == "<":
-        return [_message(tokens, ">", depth + 1)]
-    if first != "[":
-        return [_text(first)]
-    values: list[Any] = []
-    while tokens and tokens[-1] != "]":
-        if tokens[-1] == ",":
-            tokens.pop()
-            continue
-        opening = _take(tokens)
-        values.append(_message(tokens, "}", depth + 1) if opening == "{" else _text(opening))
-    _take(tokens)
-    return values
-
-
-def _take(tokens: list[str]) -> str:
-    if not tokens:
-        raise BadConfig("config.pbtxt is no text of protobuf: it ends within a message.")
-    return tokens.pop()
-
-
-def _text(token: str) -> str:
-    if token in _SIGNS:
-        raise BadConfig(f"config.pbtxt is no text of protobuf: {token} stands where a value should.")
-    if token[0] in "\"'":
-        return re.sub(r"\\(.)", r"\1", token[1:-1])
-    return token
+def require_known(message: Message, known: tuple[str, ...]) -> None:
+    """That no field is written by mistake for one of these. Raises BadConfig."""
+    for field in message:
+        if meant := did_you_mean(field, known):
+            raise BadConfig(f"config.pbtxt has {field[:40]}, which is no field there.{meant}")
 
 
 def number(message: Message, field: str, default: int | None) -> int | None:
@@ -169,17 +121,34 @@ def number(message: Message, field: str, default: int | None) -> int | None:
     stated = text_of(message, field, "")
     if not stated:
         return default
-    if not (stated.isascii() and stated.isdigit() and len(stated) <= _MOST_DIGITS):
-        raise BadConfig(f"{field} in config.pbtxt is {stated[:40]}, which is no number from 0 on.")
-    return int(stated)
+    value = integer(stated)
+    if value is None or not 0 <= value < _MOST:
+        raise BadConfig(f"{field} in config.pbtxt is {stated[:40]}, which is no number from 0 on below {_MOST}.")
+    return value
 
 
 def text_of(message: Message, field: str, default: str) -> str:
     """A field that is no message; `default` where it is left out. Raises BadConfig."""
     values = message.get(field) or [default]
+    if len(values) > 1:
+        raise BadConfig(f"{field} in config.pbtxt is given {len(values)} times.")
     if not isinstance(values[-1], str):
         raise BadConfig(f"{field} in config.pbtxt is a message.")
     return values[-1]
+
+
+def _require_served(config: Message) -> None:
+    """Nothing that Triton would put between clients and the model."""
+    for field in _MADE_BY_TRITON:
+        if field in config:
+            raise BadConfig(f"config.pbtxt has {field}, tensors that Triton makes of batches, which is not done here.")
+    for message in config.get("sequence_batching", []):
+        for field in _IN_SEQUENCES:
+            if isinstance(message, dict) and field in message:
+                raise BadConfig(
+                    f"config.pbtxt has {field} in sequence_batching, which is not done here; what a model keeps from "
+                    "request to request is sent with each."
+                )
 
 
 def _applied(kind: str, config: Message, ports: dict[str, Port], is_batched: bool) -> dict[str, Port]:
@@ -198,22 +167,24 @@ def _applied(kind: str, config: Message, ports: dict[str, Port], is_batched: boo
 
 
 def _stated(message: Message, is_batched: bool) -> _Stated:
+    require_known(message, _FIELDS_OF_TENSORS)
     name = text_of(message, "name", "")
     if "reshape" in message:
         raise BadConfig(f"config.pbtxt has {name} reshaped, which is not done here.")
     type_ = text_of(message, "data_type", "")
+    if (numbered := integer(type_)) is not None and 0 < numbered <= len(_TYPES):
+        type_ = [*_TYPES][numbered - 1]
     if type_ and type_ not in _TYPES:
         raise BadConfig(f"{name} is {type_} in config.pbtxt, which is none of {', '.join(_TYPES)}.")
     sizes: tuple[int | None, ...] | None = None
     if "dims" in message:
-        try:
-            dims = [int(each) for each in message["dims"]]
-        except (TypeError, ValueError):
-            raise BadConfig(f"dims of {name} in config.pbtxt are no numbers.") from None
+        dims = [integer(each) for each in message["dims"]]
         for each in dims:
+            if each is None:
+                raise BadConfig(f"dims of {name} in config.pbtxt are no numbers.")
             if each < 1 and each != -1:
                 raise BadConfig(f"dims of {name} in config.pbtxt have a {each}; each is -1, for any size, or >= 1.")
-        sizes = (*([None] if is_batched else []), *(each if each > 0 else None for each in dims))
+        sizes = (*([None] if is_batched else []), *(None if each == -1 else each for each in dims))
     return _Stated(name, _TYPES.get(type_), sizes)
 
 

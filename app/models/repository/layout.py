@@ -11,7 +11,8 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from app.engine.graph_documents import GraphName
-from app.models.repository.config import POLICY, BadConfig, Message, parse, policy_of, text_in, text_of
+from app.models.repository.config import POLICY, BadConfig, parse, policy_of, text_in, text_of
+from app.models.repository.text_format import Message
 
 _MODEL, _CONFIG = "model.onnx", "config.pbtxt"
 
@@ -68,7 +69,7 @@ def _found(folder: Path, name: str) -> Found | None:
     versions = _versions(own, _file_name(config))
     if not versions:
         where = ", ".join(map(str, _numbers(own))) or f"a folder of {name} that has a number for its name, as 1"
-        raise BadConfig(f"There is no file {_file_name(config)} in {where}.")
+        raise BadConfig(f"There is no file {_file_name(config)} in {where}{_backend(config)}.")
     return Found(_chosen(versions, config), file if file.is_file() else None)
 
 
@@ -101,6 +102,13 @@ def _file_name(config: Message) -> str:
     if "/" in name or "\0" in name or name in (".", ".."):
         raise BadConfig(f"{_FILE_NAME} in config.pbtxt is {name[:40]!r}, which is no file of a version's folder.")
     return name
+
+
+def _backend(config: Message) -> str:
+    """What is to be told of one that does not run ONNX models."""
+    named = text_of(config, "backend", "") or text_of(config, "platform", "")
+    is_other = named not in ("", "onnxruntime", "onnxruntime_onnx")
+    return f", and config.pbtxt is for {named[:40]}; what is served here are ONNX models" if is_other else ""
 
 
 def _versions(folder: Path, file_name: str) -> dict[str, Path]:
