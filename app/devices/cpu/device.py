@@ -76,8 +76,14 @@ is made for more than one dispatch, as much as others."""
 
 
 _OF_CALLS = (scan_kernel, firsts_kernel, quantizing_kernel, scatter_kernel, maximum_gradient_kernel)
+_PACKED_CALLS = (
+    *_OF_CALLS,
+    partial(integer_product_kernel, known=None),
+    partial(integer_convolution_kernel, known=None),
+)
 _OF_COORDINATES = (pool_kernel, position_kernel, random_kernel, window_sums_kernel)
-"""What makes kernels of their own for operators that have no formula of an element, and for others by coordinates."""
+"""What makes kernels of their own for operators that have no formula of an element, of these where tensors are packed
+first, and for others by coordinates."""
 
 
 class NumpyDevice:
@@ -229,7 +235,7 @@ class NumpyDevice:
             or integer_product_kernel(compiled, loops.team, known)
             or integer_convolution_kernel(compiled, loops.team, known)
             or _first_of(_OF_CALLS, compiled, loops.team)
-            or packed_kernel(compiled, loops, partial(_first_of, _OF_CALLS, team=loops.team))
+            or packed_kernel(compiled, loops, partial(_first_of, _PACKED_CALLS, team=loops.team))
             or response_gradient_kernel(compiled, loops.team, self._threads, self._structures, least)
         )
 
