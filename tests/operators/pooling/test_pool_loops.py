@@ -1,4 +1,4 @@
-"""MAX_POOLING and AVERAGE_POOLING by loops along rows: the bits of its formula by coordinates, which is the judge."""
+"""MAX_POOLING, AVERAGE_POOLING and LP_POOLING by loops along rows: the bits by coordinates, which are the judge."""
 
 import math
 import re
@@ -19,7 +19,7 @@ from app.devices.cpu.llvm import coordinate_loops
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.pools import LEAST_OF_LARGE, LEAST_ROW, SMALL, PoolKernel
-from app.devices.device import Cancelled, Kernel
+from app.devices.device import Cancelled, InTurn, Kernel
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
@@ -34,8 +34,12 @@ def device() -> Iterator[NumpyDevice]:
 
 
 def computed(kernel: Kernel, x: Array, sizes: list[int]) -> Array:
-    made = np.full(sizes, 7, x.dtype)
-    kernel.dispatch([memoryview(x.tobytes())], [made.reshape(-1).view(np.uint8).data], lambda: False)
+    return outputs(kernel, x, sizes, [x.dtype])[0]
+
+
+def outputs(kernel: Kernel, x: Array, sizes: list[int], types: list[np.dtype[Any]]) -> list[Array]:
+    made = [np.full(sizes, 7, each) for each in types]
+    kernel.dispatch([memoryview(x.tobytes())], [each.reshape(-1).view(np.uint8).data for each in made], lambda: False)
     return made
 
 
@@ -48,7 +52,7 @@ def windows_of(
         members = {
             name: [int(each) for each in rng.integers(least, most + 1, rank)]
             for name, least, most in (
-                *(("Strides", 1, 3), ("WindowSize", 1, largest), ("Dilations", 1, 3)),
+                *(("Strides", 1, 5), ("WindowSize", 1, largest), ("Dilations", 1, 3)),
                 *(("StartPadding", 0, 5), ("EndPadding", 0, 5)),
             )
         }
@@ -85,13 +89,17 @@ def elements(rng: np.random.Generator, sizes: list[int], type_: str) -> Array:
 
 @pytest.mark.parametrize(
     ("kind", "type_"),
-    [*(("AVERAGE_POOLING1", each) for each in TYPES[:2]), *(("MAX_POOLING2", each) for each in TYPES)],
+    [
+        *((kind, each) for kind in ("AVERAGE_POOLING1", "LP_POOLING1") for each in TYPES[:2]),
+        *(("MAX_POOLING2", each) for each in TYPES),
+    ],
 )
 @pytest.mark.parametrize("seed", range(6))
 def test_windows_are_those_by_coordinates(
     device: NumpyDevice, seed: int, kind: str, type_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the tensor and in pieces, large ones, and few in a row."""
+    """Beside the tensor and in pieces, large ones, and few in a row; of maxima with the places where they are, or
+    without."""
     rng = np.random.default_rng(seed)
     sizes, pooled, members = windows_of(rng, 10 if seed % 4 == 0 else 4, (10, 150) if seed < 4 else (3, 10))
     x = elements(rng, sizes, type_)
@@ -103,22 +111,32 @@ def test_windows_are_those_by_coordinates(
         "OutputTensor": {"DataType": type_, "Sizes": pooled},
         **members,
     }
-    if kind != "MAX_POOLING2":
+    types = [x.dtype]
+    if kind == "AVERAGE_POOLING1":
         document["IncludePadding"] = bool(rng.integers(2))
+    elif kind == "LP_POOLING1":
+        document["P"] = int(rng.integers(1, 3))
+    elif seed in (2, 5):
+        types.append(np.dtype(["uint32", "uint64"][seed % 2]))
+        document["OutputIndicesTensor"] = {"DataType": types[1].name.upper(), "Sizes": pooled}
     operator = compile_operator(OPERATORS[f"DML_OPERATOR_{kind}"].model_validate(document), NEWEST)
     kernel = device._kernel(operator, None, 1)
     assert isinstance(kernel, PoolKernel)
-    made = computed(kernel, x, pooled)
+    made, *places = outputs(kernel, x, pooled, types)
     monkeypatch.setattr(cpu_device, "_OF_COORDINATES", ())
     monkeypatch.setattr(cpu_device, "array_kernel", lambda *_, **__: None)
     judge = device._kernel(operator, None, 1)
-    assert isinstance(judge, CoordinateKernel)
-    right = computed(judge, x, pooled)
+    assert isinstance(judge, CoordinateKernel | InTurn)
+    right, *right_places = outputs(judge, x, pooled, types)
     np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
     there = ~np.isnan(right)
     assert made[there].tobytes() == right[there].tobytes()
+    for one, other in zip(places, right_places, strict=True):
+        np.testing.assert_array_equal(one, other)
     with pytest.raises(Cancelled):
-        kernel.dispatch([memoryview(x.tobytes())], [memoryview(bytearray(made.nbytes))], lambda: True)
+        kernel.dispatch(
+            [memoryview(x.tobytes())], [memoryview(bytearray(each.nbytes)) for each in (made, *places)], lambda: True
+        )
 
 
 @pytest.mark.parametrize(("window", "least"), [(8, LEAST_ROW), (9, LEAST_OF_LARGE)])
