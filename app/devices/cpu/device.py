@@ -36,6 +36,7 @@ from app.devices.cpu.packed import packed_kernel
 from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.positions import position_kernel
 from app.devices.cpu.products import packed_bytes, product_kernel
+from app.devices.cpu.quantized_pools import quantized_pool_kernel
 from app.devices.cpu.quantizing import quantizing_kernel
 from app.devices.cpu.random_words import random_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
@@ -197,11 +198,12 @@ class NumpyDevice:
         if isinstance(compiled, CompiledOperator) and type(compiled.operator).by_coordinates:
             by_own: Kernel | None = None
             if loops:
-                makes = partial(
-                    _first_of,
-                    (*_OF_COORDINATES, partial(weighted_sums_kernel, structures=self._structures)),
-                    team=loops.team,
+                own = (
+                    *_OF_COORDINATES,
+                    partial(weighted_sums_kernel, structures=self._structures),
+                    partial(quantized_pool_kernel, threads=self._threads, structures=self._structures),
                 )
+                makes = partial(_first_of, own, team=loops.team)
                 by_own = makes(compiled) or packed_kernel(compiled, loops, makes)
                 by_own = by_own or split_total_kernel(compiled, loops.team, self._threads, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from app.contract.tensors import TensorDesc
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
@@ -18,7 +19,13 @@ from app.devices.cpu.llvm.types import llvm_type
 from app.memory.arrays import numpy_type
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
-from app.operators.pooling.averages import AveragePooling, AveragePooling1, LpPooling, LpPooling1
+from app.operators.pooling.averages import (
+    AveragePooling,
+    AveragePooling1,
+    LpPooling,
+    LpPooling1,
+    QuantizedLinearAveragePooling,
+)
 from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
 
 LEAST_ROW, LEAST_OF_LARGE = 2, 4
@@ -50,20 +57,25 @@ def pool_kernel(compiled: CompiledOperator, team: Team) -> "PoolKernel | None":
     kind = _kind_of(operator, len(compiled.outputs)) if isinstance(operator, Pool) else None
     if not isinstance(operator, Pool) or kind is None:
         return None
-    x, output = operator.InputTensor, compiled.outputs["OutputTensor"]
-    if not all(each.is_packed for each in (x, *compiled.outputs.values())):
-        return None
-    sizes, positions = x.Sizes[2:], output.Sizes[2:]
-    space = Space.of(
-        Windows(sizes, positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
-    )
-    least_row = LEAST_ROW if space.taps <= SMALL else LEAST_OF_LARGE
-    if space.positions[2] < least_row or space.farthest >= FARTHEST or space.elements >= FARTHEST:
+    x = operator.InputTensor
+    space = space_of(operator, compiled.outputs["OutputTensor"])
+    if space is None or not all(each.is_packed for each in (x, *compiled.outputs.values())):
         return None
     counts = None
     if isinstance(operator, AveragePooling | AveragePooling1):
         counts = _counts(space, team.compiler.vector_floats, include_padding=operator.IncludePadding)
     return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), kind, counts, team)
+
+
+def space_of(operator: Pool | QuantizedLinearAveragePooling, output: TensorDesc) -> Space | None:
+    """The windows of an operator, if there are enough of them in a row."""
+    sizes, positions = operator.InputTensor.Sizes[2:], output.Sizes[2:]
+    space = Space.of(
+        Windows(sizes, positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
+    )
+    least_row = LEAST_ROW if space.taps <= SMALL else LEAST_OF_LARGE
+    is_near = space.farthest < FARTHEST and space.elements < FARTHEST
+    return space if space.positions[2] >= least_row and is_near else None
 
 
 def _kind_of(operator: Pool, outputs: int) -> Kind | None:
@@ -105,7 +117,7 @@ class PoolKernel(CallsKernel):
         stride = space.strides[2]
         width = team.compiler.vector_floats
         together = min(-(-space.positions[2] // width), TOGETHER)
-        type_ = numpy_type(compiled.outputs["OutputTensor"].DataType).name
+        type_ = numpy_type(compiled.inputs["InputTensor"].DataType).name
         known_stride = stride if stride <= FARTHEST_PACKED else 0
         indices = compiled.outputs.get("OutputIndicesTensor")
         place = llvm_type(indices.DataType.value.lower()) if indices else "i32"

@@ -13,6 +13,7 @@ from app.contract.constants import NEWEST
 from app.contract.validation import validate
 from app.devices.cpu import alone
 from app.devices.cpu import device as cpu_device
+from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import coordinate_loops
@@ -189,3 +190,34 @@ def test_windows_inside_are_taken_without_a_look_at_their_ends(dilation: int, mo
     x = np.arange(1000, dtype=np.float32)
     np.testing.assert_array_equal(computed(kernel, x, [1000]), np.where(x + dilation < 1000, x + dilation, x))
     assert runs[0] < 100
+
+
+@pytest.mark.parametrize("type_", ["INT8", "UINT8"])
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_of_bytes_are_quantized(device: NumpyDevice, seed: int, type_: str) -> None:
+    """Of windows, and of one that is all of the tensor: as NumPy makes it by the formula, to the last bit."""
+    rng = np.random.default_rng(seed)
+    sizes, pooled, members = windows_of(rng, 10 if seed == 4 else 4, (10, 90))
+    if seed >= 4:
+        sizes, pooled = [3, 5, 7, 9], [3, 5, 1, 1]
+        members = {name: [1, 1] for name in ("Strides", "Dilations")} | {"WindowSize": [7, 9]}
+        members |= {"StartPadding": [0, 0], "EndPadding": [0, 0]}
+    channels = [1, sizes[1], *[1] * (len(sizes) - 2)]
+    given = {
+        "InputTensor": elements(rng, sizes, type_),
+        "InputScaleTensor": rng.uniform(0.5, 2, channels).astype(np.float32),
+        "InputZeroPointTensor": elements(rng, channels, type_),
+        "OutputScaleTensor": rng.uniform(0.5, 2, [1] * len(sizes)).astype(np.float32),
+        "OutputZeroPointTensor": elements(rng, [1] * len(sizes), type_),
+    }
+    document: dict[str, Any] = {"Type": "QUANTIZED_LINEAR_AVERAGE_POOLING", "IncludePadding": bool(seed % 2), **members}
+    document |= {name: {"DataType": each.dtype.name.upper(), "Sizes": list(each.shape)} for name, each in given.items()}
+    kind = OPERATORS["DML_OPERATOR_QUANTIZED_LINEAR_AVERAGE_POOLING"]
+    operator = compile_operator(validate(kind, document), NEWEST)
+    results = []
+    for each in (device, NumpyDevice(HELPERS, 1)):
+        kernel = each._kernel(operator, None, 1)
+        results.append(np.full(pooled, 7, type_.lower()))
+        kernel.dispatch([x.data.cast("B") for x in given.values()], [results[-1].data.cast("B")], lambda: False)
+        assert isinstance(kernel, CallsKernel if each is device else CoordinateKernel)
+    np.testing.assert_array_equal(results[0], results[1])

@@ -11,9 +11,9 @@ import numpy as np
 from app.devices.cpu.llvm.text import Text
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 
-Kind: TypeAlias = Literal["maximum", "place", "average", "sum", "norm"]
-"""What is made of a window: its maximum, or that and where it is, the average, the sum of magnitudes, or the root of
-the sum of squares."""
+Kind: TypeAlias = Literal["maximum", "place", "average", "sum", "norm", "whole"]
+"""What is made of a window: its maximum, or that and where it is, the average, the sum of magnitudes, the root of the
+sum of squares, or of integers the sum, of 32 bits."""
 
 AXES = ("z", "y", "x")
 
@@ -60,7 +60,7 @@ class _Pools:
         self._made, self._is_total, self._place = kind, kind not in ("maximum", "place"), place
         self._type, self._is_float, self._sign = llvm_type(type_.name), type_.kind == "f", type_.kind.replace("i", "s")
         self._vector, self._places = f"<{text.width} x {self._type}>", f"<{text.width} x i32>"
-        one = "double" if self._is_total else "float" if self._is_float else self._type
+        one = "i32" if kind == "whole" else "double" if self._is_total else "float" if self._is_float else self._type
         self._kind = f"<{text.width} x {one}>"
         """Of totals, and of maxima."""
         least = _LEAST if self._is_float else str(np.iinfo(type_.name).min)
@@ -107,13 +107,14 @@ class _Pools:
                         made = self._averages(made, list(zip(counts, (z.index, y.index, position), strict=True)))
                     elif self._made == "norm":
                         made = text.call(kind, f"llvm.sqrt.v{text.width}f64", f"{kind} {made}")
-                    if self._is_total:
+                    if self._is_total and kind != self._places:
                         made, kind = text.let(f"fptrunc {kind} {made} to {text.vector}"), text.vector
-                    if self._vector != kind:
+                    stored = "i32" if self._made == "whole" else self._type
+                    if self._is_float and self._vector != kind:
                         made = text.let(f"fptrunc {kind} {made} to {self._vector}")
                     there = text.below(text.lanes(position), frame["positions_x"])
-                    result = text.at(frame["results"], text.add(place, position), self._type)
-                    text.store(made, result, there, self._type)
+                    result = text.at(frame["results"], text.add(place, position), stored)
+                    text.store(made, result, there, stored)
                     if self._made == "place":
                         places = text.at(frame["places"], text.add(place, position), self._place)
                         first = text.mul(channel.index, frame["channel_size"])
@@ -172,10 +173,13 @@ class _Pools:
         text, width = self.text, self.text.width
         before = text.let(f"load {self._kind}, ptr {total.value}")
         if self._kind != self._vector:
-            met = text.let(f"fpext {self._vector} {met} to {self._kind}")
+            wider = "fpext" if self._is_float else f"{self._sign.replace('u', 'z')}ext"
+            met = text.let(f"{wider} {self._vector} {met} to {self._kind}")
         if self._made == "place":
             self._take_place(total, met, before, begin, inside)
-        if self._is_total:
+        if self._made == "whole":
+            made = text.let(f"add {self._kind} {before}, {met}")
+        elif self._is_total:
             if self._made == "sum":
                 met = text.call(self._kind, f"llvm.fabs.v{width}f64", f"{self._kind} {met}")
             elif self._made == "norm":
