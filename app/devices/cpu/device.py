@@ -23,6 +23,7 @@ from app.devices.cpu.conversions import Conversions
 from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.copies import copies_kernel
+from app.devices.cpu.ended_windows import ended_windows_kernel
 from app.devices.cpu.firsts import firsts_kernel
 from app.devices.cpu.integer_convolutions import integer_convolution_kernel, packed_integer_filter_bytes
 from app.devices.cpu.integer_products import integer_product_kernel, packed_integer_bytes
@@ -36,7 +37,6 @@ from app.devices.cpu.packed import packed_kernel
 from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.positions import position_kernel
 from app.devices.cpu.products import packed_bytes, product_kernel
-from app.devices.cpu.quantized_pools import quantized_pool_kernel
 from app.devices.cpu.quantizing import quantizing_kernel
 from app.devices.cpu.random_words import random_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
@@ -201,7 +201,7 @@ class NumpyDevice:
                 own = (
                     *_OF_COORDINATES,
                     partial(weighted_sums_kernel, structures=self._structures),
-                    partial(quantized_pool_kernel, threads=self._threads, structures=self._structures),
+                    partial(ended_windows_kernel, threads=self._threads, structures=self._structures),
                 )
                 makes = partial(_first_of, own, team=loops.team)
                 by_own = makes(compiled) or packed_kernel(compiled, loops, makes)

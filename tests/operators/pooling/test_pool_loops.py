@@ -221,3 +221,30 @@ def test_sums_of_bytes_are_quantized(device: NumpyDevice, seed: int, type_: str)
         kernel.dispatch([x.data.cast("B") for x in given.values()], [results[-1].data.cast("B")], lambda: False)
         assert isinstance(kernel, CallsKernel if each is device else CoordinateKernel)
     np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("type_", TYPES[:2])
+@pytest.mark.parametrize(
+    ("along", "sizes"), [(1, [1, 2, 5, 40]), (2, [2, 3, 1, 9]), (5, [2, 3, 8, 37]), (16, [1, 2, 20, 7])]
+)
+def test_squares_around_elements_are_those_of_windows(
+    device: NumpyDevice, along: int, sizes: list[int], type_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOCAL_RESPONSE_NORMALIZATION within channels: as by coordinates, but for the order in which squares are added."""
+    x = elements(np.random.default_rng(along), sizes, type_)
+    document = {
+        "Type": "LOCAL_RESPONSE_NORMALIZATION",
+        "InputTensor": {"DataType": type_, "Sizes": sizes},
+        "CrossChannel": False,
+        "LocalSize": along,
+        "Alpha": 0.5,
+    }
+    operator = compile_operator(validate(OPERATORS["DML_OPERATOR_LOCAL_RESPONSE_NORMALIZATION"], document), NEWEST)
+    kernel = device._kernel(operator, None, 1)
+    assert isinstance(kernel, CallsKernel)
+    monkeypatch.setattr(cpu_device, "ended_windows_kernel", lambda *_, **__: None)
+    judge = device._kernel(operator, None, 1)
+    assert isinstance(judge, CoordinateKernel)
+    made, right = (computed(each, x, sizes) for each in (kernel, judge))
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
+    np.testing.assert_array_max_ulp(np.nan_to_num(made), np.nan_to_num(right), 1)

@@ -11,9 +11,9 @@ import numpy as np
 from app.devices.cpu.llvm.text import Text
 from app.devices.cpu.llvm.types import bytes_of, llvm_type
 
-Kind: TypeAlias = Literal["maximum", "place", "average", "sum", "norm", "whole"]
+Kind: TypeAlias = Literal["maximum", "place", "average", "sum", "norm", "whole", "squares"]
 """What is made of a window: its maximum, or that and where it is, the average, the sum of magnitudes, the root of the
-sum of squares, or of integers the sum, of 32 bits."""
+sum of squares, of integers the sum, of 32 bits, or the sum of squares itself, in float64."""
 
 AXES = ("z", "y", "x")
 
@@ -63,6 +63,7 @@ class _Pools:
         one = "i32" if kind == "whole" else "double" if self._is_total else "float" if self._is_float else self._type
         self._kind = f"<{text.width} x {one}>"
         """Of totals, and of maxima."""
+        self._stored = one if kind in ("whole", "squares") else self._type
         least = _LEAST if self._is_float else str(np.iinfo(type_.name).min)
         self._nothing, self._least = (
             "zeroinitializer" if self._is_total else f"<{', '.join([f'{each} {least}'] * text.width)}>"
@@ -107,14 +108,13 @@ class _Pools:
                         made = self._averages(made, list(zip(counts, (z.index, y.index, position), strict=True)))
                     elif self._made == "norm":
                         made = text.call(kind, f"llvm.sqrt.v{text.width}f64", f"{kind} {made}")
-                    if self._is_total and kind != self._places:
+                    if self._is_total and self._stored == self._type:
                         made, kind = text.let(f"fptrunc {kind} {made} to {text.vector}"), text.vector
-                    stored = "i32" if self._made == "whole" else self._type
-                    if self._is_float and self._vector != kind:
+                    if self._stored == self._type and self._vector != kind:
                         made = text.let(f"fptrunc {kind} {made} to {self._vector}")
                     there = text.below(text.lanes(position), frame["positions_x"])
-                    result = text.at(frame["results"], text.add(place, position), stored)
-                    text.store(made, result, there, stored)
+                    result = text.at(frame["results"], text.add(place, position), self._stored)
+                    text.store(made, result, there, self._stored)
                     if self._made == "place":
                         places = text.at(frame["places"], text.add(place, position), self._place)
                         first = text.mul(channel.index, frame["channel_size"])
@@ -182,7 +182,7 @@ class _Pools:
         elif self._is_total:
             if self._made == "sum":
                 met = text.call(self._kind, f"llvm.fabs.v{width}f64", f"{self._kind} {met}")
-            elif self._made == "norm":
+            elif self._made in ("norm", "squares"):
                 met = text.let(f"fmul {self._kind} {met}, {met}")
             made = text.let(f"fadd {self._kind} {before}, {met}")
         else:
