@@ -75,6 +75,42 @@ def test_what_loops_make_of_packed_tensors_they_make_of_others(
             assert all(found[name].tobytes() == each.tobytes() for name, each in wanted.items())
 
 
+ONE = (1, 1, 1, 1)
+BYTES: list[tuple[dict[str, Any], dict[str, tuple[int, ...]], tuple[int, ...]]] = [
+    (
+        {**{k: v for k, v in WINDOW.items() if k != "WindowSize"}, "Type": "CONVOLUTION_INTEGER", "GroupCount": 1},
+        {"InputTensor": PLANES, "InputZeroPointTensor": ONE, "FilterTensor": (6, 3, 3, 3)},
+        (2, 6, 8, 10),
+    ),
+    (
+        {**{k: v for k, v in WINDOW.items() if k != "WindowSize"}, "Type": "CONVOLUTION_INTEGER", "GroupCount": 3},
+        {"InputTensor": PLANES, "InputZeroPointTensor": ONE, "FilterTensor": (6, 1, 3, 3)},
+        (2, 6, 8, 10),
+    ),
+    ({"Type": "MATRIX_MULTIPLY_INTEGER"}, {"ATensor": (2, 3, 9, 20), "BTensor": (2, 3, 20, 11)}, (2, 3, 9, 11)),
+]
+
+
+@pytest.mark.parametrize(("document", "given", "made"), BYTES)
+def test_so_are_bytes_that_are_multiplied(
+    document: dict[str, Any], given: dict[str, tuple[int, ...]], made: tuple[int, ...]
+) -> None:
+    """Images have their channels last as often as not."""
+    inputs = {name: RNG.integers(0, 256, sizes).astype(np.uint8) for name, sizes in given.items()}
+    output = np.zeros(made, np.int32)
+    with ThreadPoolExecutor(2) as helpers:
+        device = NumpyDevice(helpers, 2, compiler(), least=1)
+        described = {name: desc_of(each) for name, each in (inputs | {"OutputTensor": output}).items()}
+        wanted = run(device, compiled(document | described), inputs)["OutputTensor"]
+        for _ in range(6):
+            apart = {name: laid_out(RNG, each) for name, each in inputs.items()}
+            described = {name: desc_of(each) for name, each in apart.items()}
+            described["OutputTensor"] = desc_of(laid_out(RNG, output))
+            operator = compiled(document | described)
+            assert isinstance(device.prepare(operator), CallsKernel)
+            assert run(device, operator, apart)["OutputTensor"].tobytes() == wanted.tobytes()
+
+
 def test_copies_of_what_is_repeated_are_not_made() -> None:
     """One element may be all of a tensor that would not go into memory."""
     x = np.broadcast_to(np.float32(1), (1, 1, 1 << 12, 1 << 12))

@@ -87,11 +87,11 @@ def test_pieces_are_the_whole(name: str, is_turned: bool, monkeypatch: pytest.Mo
     made, threads = np.full_like(wanted, np.nan), Turns(most)
     with looking(never, threads):
         assert matmul(np, a, b, out=made) is made
-        np.testing.assert_allclose(made, wanted, 1e-5, 1e-5)
-        np.testing.assert_allclose(matmul(np, a, b), wanted, 1e-5, 1e-5)
+        np.testing.assert_allclose(made, wanted, 1e-5, 1e-4)
+        np.testing.assert_allclose(matmul(np, a, b), wanted, 1e-5, 1e-4)
     whole = np.full_like(wanted, np.nan)
     assert matmul(np, a, b, out=whole) is whole
-    np.testing.assert_allclose(whole, wanted, 1e-5, 1e-5)
+    np.testing.assert_allclose(whole, wanted, 1e-5, 1e-4)
     assert threads.counts == [pieces] * 2
 
 
@@ -177,12 +177,15 @@ ALONE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] 
     "matrices": ((3, 5, 80, 70), (3, 5, 70, 60), {}, True),
     "the first turned": ((128, 300), (128, 130), {"TransA": "TRANSPOSE"}, True),
     "the second turned": ((256, 128), (128, 128), TURNED, True),
-    "turned, by one row": ((1, 4096), (1024, 4096), TURNED, False),
+    "turned, by one row": ((1, 4096), (1024, 4096), TURNED, True),
+    "turned, by few rows": ((12, 1030), (1031, 1030), TURNED | {"Alpha": 0.5}, True),
+    "turned, by few rows, and larger": ((3, 1024), (8193, 1024), TURNED, True),
+    "both turned, by few rows": ((1030, 12), (1031, 1030), TURNED | {"TransA": "TRANSPOSE"}, True),
     "turned, and odd": ((67, 131), (487, 131), TURNED, True),
     "turned matrices": ((3, 5, 80, 70), (3, 5, 60, 70), TURNED, True),
     "a column turned": ((4096, 1024), (1, 1024), TURNED, True),
-    "turned, as many bytes": ((3, 512), (8192, 512), TURNED, True),
-    "turned, and larger": ((3, 512), (8193, 512), TURNED, False),
+    "turned, as many bytes": ((13, 512), (8192, 512), TURNED, True),
+    "turned, and larger": ((13, 512), (8193, 512), TURNED, False),
     "many rows": ((20001, 32), (32, 17), {}, True),
     "of rows that the cache holds": ((512, 512), (512, 513), {}, True),
     "of more": ((513, 512), (512, 513), {}, False),
@@ -231,8 +234,10 @@ HALVES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]]
     "more rows of that": ((65, 512), (512, 4097), {}, False),
     "the first turned": ((300, 20), (300, 1513), {"TransA": "TRANSPOSE"}, True),
     "turned, by one row": ((1, 700), (701, 700), TURNED, True),
+    "turned, by few rows": ((7, 131), (4087, 131), TURNED | {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, True),
+    "turned, by few rows, and larger": ((3, 1024), (8193, 1024), TURNED, True),
     "turned, and odd": ((19, 131), (4087, 131), TURNED, True),
-    "turned, and larger": ((3, 1024), (8193, 1024), TURNED, False),
+    "turned, and larger": ((13, 1024), (8193, 1024), TURNED, False),
     "turned matrices": ((3, 5, 20, 70), (3, 5, 330, 70), TURNED, True),
     "activated": ((20, 512), (512, 515), {"FusedActivation": {"Type": "ACTIVATION_RELU"}}, True),
     "activated by rows": ((20, 512), (512, 515), {"FusedActivation": {"Type": "ACTIVATION_SOFTMAX"}}, False),
@@ -259,7 +264,7 @@ def by_loops(team: Team, known: dict[str, Any] | None, members: dict[str, Any], 
 @pytest.mark.parametrize("floats", [0, *WIDTHS])
 def test_halves(device: NumpyDevice, name: str, floats: int) -> None:
     """Summed up in float32 and rounded once, by vectors of this processor's and of other ones; and the same if the
-    matrix is packed before, and for each row as by itself."""
+    matrix is packed before, and for each row as by itself, unless it is turned and multiplied as it lies."""
     of_a, of_b, members, is_looped = HALVES[name]
     a, b = (RANDOM.standard_normal(sizes, np.float32).astype(np.float16) for sizes in (of_a, of_b))
     is_turned = members.get("TransA") == "TRANSPOSE"
@@ -281,9 +286,14 @@ def test_halves(device: NumpyDevice, name: str, floats: int) -> None:
     if b.ndim == 2:
         one = slice(3, 4) if len(c) > 3 else slice(1)
         alone = (a[:, one] if is_turned else a[one], b, c[one])
-        for known in ({"BTensor": bytes_of(b)}, {}):
-            np.testing.assert_array_equal(by_loops(team, known, members, a, b, c), made)
-            np.testing.assert_array_equal(by_loops(team, known, members, *alone), made[one])
+        of_packed = by_loops(team, {"BTensor": bytes_of(b)}, members, a, b, c)
+        np.testing.assert_array_equal(by_loops(team, {"BTensor": bytes_of(b)}, members, *alone), of_packed[one])
+        np.testing.assert_array_equal(by_loops(team, {}, members, a, b, c), made)
+        is_turned = members.get("TransB") == "TRANSPOSE"
+        if not is_turned:
+            np.testing.assert_array_equal(by_loops(team, {}, members, *alone), made[one])
+        if not is_turned or len(c) > products.MOST_ALONG:
+            np.testing.assert_array_equal(of_packed, made)
 
 
 def test_halves_that_are_packed_are_told(device: NumpyDevice) -> None:

@@ -283,9 +283,9 @@ def test_what_is_cancelled_keeps_no_tensors(device: NumpyDevice) -> None:
 def test_helpers_ask_whether_to_go_on(device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the midst of a loop; what one of them is told ends the others, too."""
     monkeypatch.setattr(coordinate_loops, "BETWEEN_LOOKS", 1 << 12)
-    members: Document = {"Strides": [1, 1], "WindowSize": [33, 33], "StartPadding": [16, 16], "EndPadding": [16, 16]}
+    members: Document = {"CrossChannel": False, "LocalSize": 33}
     desc = tensor(sizes=(1, 1, 64, 64))
-    nodes = [node("LP_POOLING", InputTensor=desc, OutputTensor=desc, P=2, **members)]
+    nodes = [node("LOCAL_RESPONSE_NORMALIZATION", InputTensor=desc, OutputTensor=desc, **members)]
     nodes.append(node("ACTIVATION_SOFTMAX1", InputTensor=desc, Axes=[3]))
     of = made(device, graph(nodes, [into(0, 0)], [out(1)], [between(0, 1)]), {})
     kernel = device.prepare(of)

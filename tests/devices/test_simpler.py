@@ -107,7 +107,57 @@ def test_groups(devices: list[NumpyDevice], kind: str, sizes: list[int], of: lis
             assert f"i64 {STRIP}, align 64" not in each._loops.code._source
 
 
-@pytest.mark.parametrize("kind", ["AVERAGE_POOLING", "AVERAGE_POOLING1", "MAX_POOLING", "MAX_POOLING1", "MAX_POOLING2"])
+@pytest.mark.parametrize("order", [[0, 2, 3, 1], [3, 1, 0, 2], [2, 0, 1, 3]])
+@pytest.mark.parametrize("axes", [[1], [3], [2, 3], [0, 1, 3]])
+@pytest.mark.parametrize("function", ["SUM", "MAX", "ARGMAX"])
+def test_reductions_go_as_elements_lie(
+    devices: list[NumpyDevice], function: str, axes: list[int], order: list[int]
+) -> None:
+    """In memory the dimensions have another order, in the output perhaps a third one; of positions the first counts."""
+    x = RNG.integers(-9, 9, (17, 20, 18, 26)).astype(np.float32)
+    lying = np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
+    document = {"Type": "REDUCE", "Function": function, "Axes": axes}
+    expected = made(devices, document | {"InputTensor": desc_of(x)}, [x])[1][0][0]
+    for place in (order, list(range(4))):
+        right = np.ascontiguousarray(expected.transpose(place))
+        output = desc_of(right.transpose(np.argsort(place)))
+        operator = compiled(document | {"InputTensor": desc_of(lying), "OutputTensor": output})
+        kernel = devices[1]._kernel(operator, None, 1)
+        if isinstance(kernel, CoordinateKernel):
+            reduced = [axis for axis in order if axis in axes]
+            assert kernel._inputs[0].desc.is_packed == (function != "ARGMAX" or reduced == sorted(reduced))
+        found = np.zeros_like(right)
+        kernel.dispatch([lying.transpose(order).reshape(-1).view(np.uint8).data], [found.data.cast("B")], lambda: False)
+        np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("kind", ["BATCH_NORMALIZATION_GRAD", "BATCH_NORMALIZATION_TRAINING"])
+def test_so_do_normalizations_of_a_batch(devices: list[NumpyDevice], kind: str) -> None:
+    x, gradient = (RNG.integers(-3, 4, (2, 8, 32, 40)).astype(np.float32) for _ in range(2))
+    mean, scale = (RNG.integers(-3, 4, (1, 8, 1, 1)).astype(np.float32) for _ in range(2))
+    names = {"InputTensor": x, "InputGradientTensor": gradient, "MeanTensor": mean, "VarianceTensor": abs(mean)}
+    made_name = "OutputGradientTensor"
+    if kind.endswith("TRAINING"):
+        names, made_name = {"InputTensor": x, "BiasTensor": mean}, "OutputTensor"
+    names["ScaleTensor"] = scale
+    document: dict[str, Any] = {"Type": kind, "Epsilon": 1.0, **{name: desc_of(each) for name, each in names.items()}}
+    _, (_, expected) = made(devices, document, [names[name] for name in compiled(document).inputs])
+    last = {name: np.ascontiguousarray(each.transpose(0, 2, 3, 1)) for name, each in names.items()}
+    document |= {name: desc_of(each.transpose(0, 3, 1, 2)) for name, each in last.items()}
+    document[made_name] = document["InputTensor"]
+    kernel, (_, found) = made(devices, document, [last[name] for name in compiled(document).inputs])
+    assert isinstance(kernel, InTurn)
+    totals = [each for each in kernel.kernels if isinstance(each, CoordinateKernel)]
+    assert all(each._inputs[0].desc.Sizes == [2560, 8] for each in totals)
+    found[0] = found[0].reshape(2, 32, 40, 8).transpose(0, 3, 1, 2)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, one, 1e-6, 1e-6)
+
+
+POOLS = ["AVERAGE_POOLING", "AVERAGE_POOLING1", "LP_POOLING", "LP_POOLING1", "MAX_POOLING", "MAX_POOLING1"]
+
+
+@pytest.mark.parametrize("kind", [*POOLS, "MAX_POOLING2"])
 @pytest.mark.parametrize("type_", ["float32", "float16"])
 def test_windows_that_are_all_of_the_tensor(devices: list[NumpyDevice], kind: str, type_: str) -> None:
     """They are reductions, with the same bits."""
@@ -121,8 +171,10 @@ def test_windows_that_are_all_of_the_tensor(devices: list[NumpyDevice], kind: st
         "EndPadding": [0, 0],
         "OutputTensor": {"DataType": type_.upper(), "Sizes": [20, 64, 1, 1]},
     }
-    if kind in ("AVERAGE_POOLING1", "MAX_POOLING2"):
+    if kind in ("AVERAGE_POOLING1", "LP_POOLING1", "MAX_POOLING2"):
         document["Dilations"] = [1, 1]
+    if kind.startswith("LP"):
+        document["P"] = 1 if kind.endswith("1") else 2
     if kind.startswith("AVERAGE"):
         document["IncludePadding"] = True
     kernel, (expected, found) = made(devices, document, [x])

@@ -23,6 +23,7 @@ from app.devices.cpu.conversions import Conversions
 from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.copies import copies_kernel
+from app.devices.cpu.ended_windows import ended_windows_kernel
 from app.devices.cpu.firsts import firsts_kernel
 from app.devices.cpu.integer_convolutions import integer_convolution_kernel, packed_integer_filter_bytes
 from app.devices.cpu.integer_products import integer_product_kernel, packed_integer_bytes
@@ -76,8 +77,14 @@ is made for more than one dispatch, as much as others."""
 
 
 _OF_CALLS = (scan_kernel, firsts_kernel, quantizing_kernel, scatter_kernel, maximum_gradient_kernel)
+_PACKED_CALLS = (
+    *_OF_CALLS,
+    partial(integer_product_kernel, known=None),
+    partial(integer_convolution_kernel, known=None),
+)
 _OF_COORDINATES = (pool_kernel, position_kernel, random_kernel, window_sums_kernel)
-"""What makes kernels of their own for operators that have no formula of an element, and for others by coordinates."""
+"""What makes kernels of their own for operators that have no formula of an element, of these where tensors are packed
+first, and for others by coordinates."""
 
 
 class NumpyDevice:
@@ -191,11 +198,12 @@ class NumpyDevice:
         if isinstance(compiled, CompiledOperator) and type(compiled.operator).by_coordinates:
             by_own: Kernel | None = None
             if loops:
-                makes = partial(
-                    _first_of,
-                    (*_OF_COORDINATES, partial(weighted_sums_kernel, structures=self._structures)),
-                    team=loops.team,
+                own = (
+                    *_OF_COORDINATES,
+                    partial(weighted_sums_kernel, structures=self._structures),
+                    partial(ended_windows_kernel, threads=self._threads, structures=self._structures),
                 )
+                makes = partial(_first_of, own, team=loops.team)
                 by_own = makes(compiled) or packed_kernel(compiled, loops, makes)
                 by_own = by_own or split_total_kernel(compiled, loops.team, self._threads, self._structures)
             by_own = by_own or array_kernel(compiled, has_loops=loops is not None, is_of_run=is_of_run)
@@ -229,7 +237,7 @@ class NumpyDevice:
             or integer_product_kernel(compiled, loops.team, known)
             or integer_convolution_kernel(compiled, loops.team, known)
             or _first_of(_OF_CALLS, compiled, loops.team)
-            or packed_kernel(compiled, loops, partial(_first_of, _OF_CALLS, team=loops.team))
+            or packed_kernel(compiled, loops, partial(_first_of, _PACKED_CALLS, team=loops.team))
             or response_gradient_kernel(compiled, loops.team, self._threads, self._structures, least)
         )
 

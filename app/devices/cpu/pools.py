@@ -1,21 +1,31 @@
-"""MAX_POOLING and AVERAGE_POOLING on the CPU, by loops that LLVM compiled: along rows of positions."""
+"""MAX_POOLING, AVERAGE_POOLING and LP_POOLING on the CPU, by loops that LLVM compiled: along rows of positions."""
 
 import math
 from array import array
+from typing import TypeAlias
 
 import numpy as np
 
+from app.contract.tensors import TensorDesc
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.arrays import counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm import pools
 from app.devices.cpu.llvm.code import Code
+from app.devices.cpu.llvm.pools import Kind
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.llvm.types import llvm_type
 from app.memory.arrays import numpy_type
 from app.operators.compiled import CompiledOperator
 from app.operators.convolution.windows import Windows
-from app.operators.pooling.averages import AveragePooling, AveragePooling1
+from app.operators.pooling.averages import (
+    AveragePooling,
+    AveragePooling1,
+    LpPooling,
+    LpPooling1,
+    QuantizedLinearAveragePooling,
+)
 from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
 
 LEAST_ROW, LEAST_OF_LARGE = 2, 4
@@ -30,31 +40,54 @@ WORK = 4
 TOGETHER = 4
 """Vectors of a row that are made at once, at most."""
 
+FARTHEST_PACKED = 4
+"""Steps between what vectors are made of that are read with all that is between; of halves each is read by itself else.
+"""
+
 FARTHEST = 1 << 31
 """Coordinates that vectors have, with 32 bits."""
 
 
+Pool: TypeAlias = MaxPooling | MaxPooling1 | MaxPooling2 | AveragePooling | AveragePooling1 | LpPooling | LpPooling1
+
+
 def pool_kernel(compiled: CompiledOperator, team: Team) -> "PoolKernel | None":
-    """For the operator, if it is one that the loops are for: of some windows in a row, and without their indices."""
+    """For the operator, if it is one that the loops are for, of some windows in a row."""
     operator = compiled.operator
-    if not isinstance(operator, MaxPooling | MaxPooling1 | MaxPooling2 | AveragePooling | AveragePooling1):
+    kind = _kind_of(operator, len(compiled.outputs)) if isinstance(operator, Pool) else None
+    if not isinstance(operator, Pool) or kind is None:
         return None
-    if len(compiled.outputs) != 1:
-        return None
-    x, output = operator.InputTensor, compiled.outputs["OutputTensor"]
-    if not (x.is_packed and output.is_packed):
-        return None
-    sizes, positions = x.Sizes[2:], output.Sizes[2:]
-    space = Space.of(
-        Windows(sizes, positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
-    )
-    least_row = LEAST_ROW if space.taps <= SMALL else LEAST_OF_LARGE
-    if space.positions[2] < least_row or space.farthest >= FARTHEST:
+    x = operator.InputTensor
+    space = space_of(operator, compiled.outputs["OutputTensor"])
+    if space is None or not all(each.is_packed for each in (x, *compiled.outputs.values())):
         return None
     counts = None
     if isinstance(operator, AveragePooling | AveragePooling1):
         counts = _counts(space, team.compiler.vector_floats, include_padding=operator.IncludePadding)
-    return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), counts, team)
+    return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), kind, counts, team)
+
+
+def space_of(operator: Pool | QuantizedLinearAveragePooling, output: TensorDesc) -> Space | None:
+    """The windows of an operator, if there are enough of them in a row."""
+    sizes, positions = operator.InputTensor.Sizes[2:], output.Sizes[2:]
+    space = Space.of(
+        Windows(sizes, positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
+    )
+    least_row = LEAST_ROW if space.taps <= SMALL else LEAST_OF_LARGE
+    is_near = space.farthest < FARTHEST and space.elements < FARTHEST
+    return space if space.positions[2] >= least_row and is_near else None
+
+
+def _kind_of(operator: Pool, outputs: int) -> Kind | None:
+    """None of other norms than those whose power is a product at most."""
+    match operator:
+        case AveragePooling() | AveragePooling1():
+            return "average"
+        case LpPooling() | LpPooling1():
+            kinds: dict[int, Kind] = {1: "sum", 2: "norm"}
+            return kinds.get(operator.P)
+        case _:
+            return "maximum" if outputs == 1 else "place"
 
 
 def _counts(space: Space, width: int, *, include_padding: bool) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -75,25 +108,31 @@ class PoolKernel(CallsKernel):
         compiled: CompiledOperator,
         space: Space,
         channels: int,
+        kind: Kind,
         counts: "np.ndarray[tuple[int], np.dtype[np.float64]] | None",
         team: Team,
     ) -> None:
-        """With `counts`, averages; without, maxima."""
+        """The `counts` are those of averages."""
         self._counts = counts
         stride = space.strides[2]
         width = team.compiler.vector_floats
         together = min(-(-space.positions[2] // width), TOGETHER)
-        type_ = numpy_type(compiled.outputs["OutputTensor"].DataType).name
-        known_stride = stride if stride <= 2 else 0
-        source = pools.source(width, known_stride, together, type_, is_average=counts is not None)
+        type_ = numpy_type(compiled.inputs["InputTensor"].DataType).name
+        known_stride = stride if stride <= FARTHEST_PACKED else 0
+        indices = compiled.outputs.get("OutputIndicesTensor")
+        place = llvm_type(indices.DataType.value.lower()) if indices else "i32"
+        source = pools.source(width, known_stride, together, type_, kind, place)
         code = Code(team.compiler, source)
         table = 0 if counts is None else counts.ctypes.data
         work = WORK * space.places * (space.taps + 1)
         numbers = [space.elements, space.places, *space.sizes, *space.extents, *space.positions]
         numbers += [*space.strides, *space.dilations, *space.starts]
-        pointers = [Pointer(0, Of.INPUT), Pointer(1, Of.OUTPUT)]
+        pointers = [
+            Pointer(0, Of.INPUT),
+            *(Pointer(1 + number, Of.OUTPUT, number) for number in range(len(compiled.outputs))),
+        ]
         made = [
-            Call(code, array("q", [0, 0, table, part.start, part.stop, *numbers]), pointers, work * len(part))
+            Call(code, array("q", [0, 0, 0, table, part.start, part.stop, *numbers]), pointers, work * len(part))
             for part in portions(range(channels), work, team.most)
         ]
         super().__init__(compiled, Calls([made]), team)

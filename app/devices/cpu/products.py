@@ -2,7 +2,8 @@
 
 In a graph a matrix that is known before is packed once, in panels as wide as the loops' tiles: so what a loop reads
 lies one after the other. A BLAS would do that at every dispatch, which for a few rows takes longer than the products.
-Others are read as they lie, or packed first where they are turned, if the cache holds them or few rows read them once.
+Others are read as they lie, or packed first where they are turned, if the cache holds them or some rows read them once;
+with few rows what is turned is read as it lies, too, along its terms.
 What is larger is the BLAS', and so is what is small. Of FLOAT16 a BLAS has no products: loops widen it in registers,
 so they are sooner done with larger matrices and with less; what is left is widened as a whole (`coordinates.py`).
 """
@@ -65,6 +66,9 @@ them for sizes that are new takes 100; and so many that loops look often enough 
 
 LEAST_ACTIVATED = 1 << 8
 """Elements that are worth a loop for an activation by itself, which takes 10 to 30 ms to compile, once."""
+
+MOST_ALONG = 12
+"""Rows that are multiplied with a turned matrix as it lies; for more it is turned first."""
 
 AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
@@ -164,6 +168,8 @@ def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is
     is_turned = _is_turned(operator, compiled)
     if is_turned and _matrix(operator.BTensor, operator.TransB)[1][0] != 1:
         return False
+    if is_turned and _is_along(operator, compiled):
+        return _products(compiled, operator) <= MOST_LOOPED
     is_held = not is_turned or _own_bytes(operator, compiled, compiler) <= MOST_OWN
     if not is_held or _products(compiled, operator) > MOST_LOOPED:
         return False
@@ -198,6 +204,12 @@ def _activation(compiled: Dispatchable, operator: Gemm, team: Team | None) -> Ac
 def _is_turned(operator: Gemm, compiled: Dispatchable) -> bool:
     """Whether rows of its second operand do not lie as vectors are loaded."""
     return compiled.outputs["OutputTensor"].Sizes[-1] > 1 and _matrix(operator.BTensor, operator.TransB)[1][1] != 1
+
+
+def _is_along(operator: Gemm, compiled: Dispatchable) -> bool:
+    """Whether its second operand, which is turned, is multiplied as it lies."""
+    rows = compiled.outputs["OutputTensor"].Sizes[-2]
+    return rows <= MOST_ALONG and _matrix(operator.ATensor, operator.TransA)[1][1] == 1
 
 
 def _own_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> int:
@@ -349,6 +361,8 @@ class _Loops:
         if not _is_for_loops(operator, compiled, compiler, is_known):
             return None
         is_turned = not is_known and _is_turned(operator, compiled)
+        is_along = is_turned and _is_along(operator, compiled)
+        is_turned = is_turned and not is_along
         descs = [a, b, c or output, output]
         size = _bytes(operator)
         sizes, strides = collapse(batch, [each.strides[:-2] for each in descs])
@@ -359,12 +373,14 @@ class _Loops:
         if c:
             addend = "columns" if c.strides[-1] == 0 else "rows"
         tiles = list(_tiles(rows, columns, compiler.vector_floats))
+        if is_along:
+            tiles = [(ProductTile(rows, 1, compiler.vector_floats, along=_columns_along(rows, compiler)), range(rows))]
         form = replace(
             tiles[0][0],
             is_packed=is_known or is_turned,
             addend=addend,
             is_scaled=operator.Alpha != 1 or (c is not None and operator.Beta != 1),
-            ahead=AHEAD if is_known else 0 if is_turned or size * b.elements <= MOST_OWN else TERMS_AHEAD,
+            ahead=AHEAD if is_known else 0 if is_turned or is_along or size * b.elements <= MOST_OWN else TERMS_AHEAD,
             stored="half" if _is_half(operator) else "float",
         )
         tiles = [(replace(form, rows=tile.rows), own) for tile, own in tiles]
@@ -387,7 +403,8 @@ class _Loops:
             "columns": columns,
             "a_row": a_row,
             "a_term": a_term,
-            "b_panel": depth * wide if form.is_packed else wide,
+            "b_panel": wide * (depth if form.is_packed else b_column),
+            "b_column": b_column,
             "b_term": wide if form.is_packed else b_term,
             "r_row": output.strides[-2],
             "c_row": c.strides[-2] if c else 0,
@@ -402,7 +419,7 @@ class _Loops:
         codes = {tile: Code(compiler, _source(tile, activation)) for tile, _ in tiles}
         attributes = activation.attributes if activation else ()
         own = _own_bytes(operator, compiled, compiler) if is_turned else 0
-        work = rows * depth * columns
+        work = (rows + READ if is_along else rows) * depth * columns  # mostly to read it
         return cls(size, codes, frame, panels, first, own, tiles, matrices, groups, work, threads, attributes)
 
     @property
@@ -468,6 +485,12 @@ def shares(groups: int, panels: range, rows: range, each: int, wanted: int) -> I
 def _bits(number: float) -> int:
     made: int = struct.unpack("<q", struct.pack("<f4x", number))[0]
     return made
+
+
+def _columns_along(rows: int, compiler: Compiler) -> int:
+    """Of a matrix that is multiplied as it lies: as many as registers have the sums of, so that these need not wait for
+    one another."""
+    return min(8, compiler.vector_floats, 1 << ((12 if compiler.vector_floats == 8 else 24) // rows).bit_length() - 1)
 
 
 def _tiles(rows: int, columns: int, width: int) -> Iterator[tuple[ProductTile, range]]:

@@ -1,5 +1,6 @@
 """Operators that are others of fewer dimensions, or of elements by themselves, for which loops are longer."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from app.formula.values import Value, parts, replaced
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.normalization.batch_training import BatchNormalizationTraining, Gradient
 from app.operators.operator import Operator
-from app.operators.pooling.averages import AveragePooling, AveragePooling1
+from app.operators.pooling.averages import AveragePooling, AveragePooling1, LpPooling, LpPooling1
 from app.operators.pooling.maxima import MaxPooling, MaxPooling1, MaxPooling2
 from app.operators.pooling.regions import RoiAlign, RoiAlign1, RoiPooling
 from app.operators.quantization.blocks import by_elements
@@ -48,7 +49,7 @@ def _way_of(kind: type[Operator]) -> Callable[[CompiledOperator, Any, Structures
     """How operators of this `kind` may be others."""
     if issubclass(kind, (Reduce, Argmin, Argmax)):
         return _of_few_dimensions
-    if issubclass(kind, (AveragePooling, AveragePooling1, MaxPooling, MaxPooling1, MaxPooling2)):
+    if issubclass(kind, (AveragePooling, AveragePooling1, LpPooling, LpPooling1, MaxPooling, MaxPooling1, MaxPooling2)):
         return _of_whole_window
     if issubclass(kind, (BatchNormalizationTraining, Gradient)):
         return _of_few_groups
@@ -58,15 +59,17 @@ def _way_of(kind: type[Operator]) -> Callable[[CompiledOperator, Any, Structures
 def _of_few_groups(
     compiled: CompiledOperator, operator: BatchNormalizationTraining | Gradient, structures: Structures
 ) -> CompiledOperator:
-    """A normalization of packed tensors, with neighbouring dimensions that groups extend along, or do not, made one."""
+    """A normalization of tensors without gaps, in the order in which elements lie, with neighbouring dimensions that
+    groups extend along, or do not, made one."""
     tensors = {**compiled.inputs, **compiled.outputs}
     whole, of = tensors["InputTensor"], tensors["ScaleTensor"]
-    if whole.elements < LARGE_TOTAL or not all(each.is_packed for each in tensors.values()):
+    lies = _order_of(whole)
+    if whole.elements < LARGE_TOTAL or not lies or not all(_moved(each, lies).is_packed for each in tensors.values()):
         return compiled
     if isinstance(operator, BatchNormalizationTraining) and operator.FusedActivation:
         return compiled
-    sizes, is_of_group = _merged(whole.Sizes, [size == 1 for size in of.Sizes])
-    if not sizes or len(sizes) == whole.rank:
+    sizes, is_of_group = _merged([whole.Sizes[axis] for axis in lies], [of.Sizes[axis] == 1 for axis in lies])
+    if not sizes or (len(sizes) == whole.rank and _is_rising(lies)):
         return compiled
     one = [1 if is_inside else size for size, is_inside in zip(sizes, is_of_group, strict=True)]
     merged = operator.model_copy(
@@ -93,7 +96,7 @@ def _merged(sizes: Sequence[int], marks: Sequence[bool]) -> tuple[list[int], lis
 
 def _of_whole_window(
     compiled: CompiledOperator,
-    operator: AveragePooling | AveragePooling1 | MaxPooling | MaxPooling1 | MaxPooling2,
+    operator: AveragePooling | AveragePooling1 | LpPooling | LpPooling1 | MaxPooling | MaxPooling1 | MaxPooling2,
     structures: Structures,
 ) -> CompiledOperator:
     """A pooling of floats with one window that is all of the tensor, as a reduction."""
@@ -102,8 +105,13 @@ def _of_whole_window(
     is_plain = not any([*operator.StartPadding, *operator.EndPadding]) and set(operator.dilations) == {1}
     if not is_whole or not is_plain or given.DataType not in (DataType.FLOAT32, DataType.FLOAT16) or others:
         return compiled
-    is_average = isinstance(operator, AveragePooling | AveragePooling1)
-    function = ReduceFunction.AVERAGE if is_average else ReduceFunction.MAX
+    function: ReduceFunction | None = ReduceFunction.MAX
+    if isinstance(operator, AveragePooling | AveragePooling1):
+        function = ReduceFunction.AVERAGE
+    elif isinstance(operator, LpPooling | LpPooling1):
+        function = {1: ReduceFunction.L1, 2: ReduceFunction.L2}.get(operator.P)
+    if function is None:
+        return compiled
     reduction = Reduce(
         Type="REDUCE",
         Function=function,
@@ -118,36 +126,54 @@ def _of_whole_window(
 def _of_few_dimensions(
     compiled: CompiledOperator, operator: Reduce | Argmin | Argmax, structures: Structures
 ) -> CompiledOperator:
-    """A large reduction of packed tensors, with neighbouring dimensions that are reduced, or are not, made one; where
-    rows are short, with the one before them as the last one."""
-    given, made = operator.InputTensor, compiled.outputs["OutputTensor"]
-    if given.elements < LARGE_TOTAL or not given.is_packed or not made.is_packed:
+    """A large reduction of a tensor without gaps, in the order in which its elements lie, with neighbouring dimensions
+    that are reduced, or are not, made one; where rows are short, with the one before them as the last one."""
+    given, made, axes = operator.InputTensor, compiled.outputs["OutputTensor"], operator.Axes
+    lies = _order_of(given)
+    if given.elements < LARGE_TOTAL or not lies:
         return compiled
-    sizes, are_reduced = _merged(given.Sizes, [axis in operator.Axes for axis in range(given.rank)])
-    if not any(are_reduced):
-        return compiled
-    left = [1 if is_reduced else size for size, is_reduced in zip(sizes, are_reduced, strict=True)]
     is_position = isinstance(operator, Argmin | Argmax) or operator.is_index
-    order = list(range(len(sizes))) if is_position else _longest_last(sizes, are_reduced)
-    if len(sizes) == given.rank and order == sorted(order):
+    if is_position and not _is_rising([axis for axis in lies if axis in axes and given.Sizes[axis] > 1]):
         return compiled
-
-    def ordered(desc: TensorDesc, of: list[int]) -> TensorDesc:
-        """The tensor of these sizes, which is packed, in that order."""
-        steps = packed_strides(of)
-        return TensorDesc(
-            DataType=desc.DataType, Sizes=[of[axis] for axis in order], Strides=[steps[axis] for axis in order]
-        )
-
+    given, made, are_reduced = _moved(given, lies), _moved(made, lies), [axis in axes for axis in lies]
+    order = list(range(given.rank))
+    if made.is_packed:
+        sizes, are_reduced = _merged(given.Sizes, are_reduced)
+        left = [1 if is_reduced else size for size, is_reduced in zip(sizes, are_reduced, strict=True)]
+        given, made = (TensorDesc(DataType=desc.DataType, Sizes=of) for desc, of in ((given, sizes), (made, left)))
+        order = list(range(len(sizes))) if is_position else _longest_last(sizes, are_reduced)
+    if not any(are_reduced) or (given.rank == len(lies) and _is_rising(lies) and _is_rising(order)):
+        return compiled
     merged = operator.model_copy(
         update={
-            "InputTensor": ordered(given, sizes),
-            "OutputTensor": ordered(made, left),
+            "InputTensor": _moved(given, order),
+            "OutputTensor": _moved(made, order),
             "AxisCount": None,
             "Axes": [place for place, axis in enumerate(order) if are_reduced[axis]],
         }
     )
     return compile_operator(merged, NEWEST, structures)
+
+
+def _order_of(desc: TensorDesc) -> list[int] | None:
+    """A tensor's dimensions in the order in which its elements lie; None if there are gaps, or some are repeated."""
+    if desc.is_packed:
+        return list(range(desc.rank))
+    order = sorted(range(desc.rank), key=lambda axis: (desc.Sizes[axis] > 1, -desc.strides[axis]))
+    return order if _moved(desc, order).is_packed else None
+
+
+def _moved(desc: TensorDesc, order: Sequence[int]) -> TensorDesc:
+    """The tensor with its dimensions in that order."""
+    return TensorDesc(
+        DataType=desc.DataType,
+        Sizes=[desc.Sizes[axis] for axis in order],
+        Strides=[desc.strides[axis] for axis in order],
+    )
+
+
+def _is_rising(numbers: Sequence[int]) -> bool:
+    return all(one < other for one, other in itertools.pairwise(numbers))
 
 
 def _longest_last(sizes: Sequence[int], are_reduced: Sequence[bool]) -> list[int]:
@@ -174,11 +200,7 @@ def with_channels_last(compiled: CompiledOperator, structures: Structures) -> Di
     if made.Sizes[1] < FEW_CHANNELS:
         return compiled
     order = [0, 2, 3, 1]
-    desc = TensorDesc(
-        DataType=made.DataType,
-        Sizes=[made.Sizes[axis] for axis in order],
-        Strides=[made.strides[axis] for axis in order],
-    )
+    desc = _moved(made, order)
     whole = compiled.program.maps[name]
 
     def moved(_: Questions) -> Program:

@@ -19,7 +19,6 @@ from app.formula.values import (
     FLOAT64,
     INFINITY,
     INT64,
-    Constant,
     Value,
     absolute,
     cast,
@@ -293,10 +292,12 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
         spans = self.spans(p, x.sizes[2:], at[2:])
         counts = [span.count for span in spans]
         element = element_of(x, at[:2], spans)
-        offset = cast(_of_channel(x_zero, x), INT64) if x_zero else Constant(INT64, 0)
-        total = sum_over(counts, lambda *indices: cast(element(*indices), INT64) - offset)
+        inside = reduce(mul, counts)
+        total = sum_over(counts, lambda *indices: cast(element(*indices), INT64))
+        if x_zero:
+            total -= cast(_of_channel(x_zero, x), INT64) * inside
         restored = cast(total, FLOAT64) * widen(_of_channel(x_scale, x))
-        mean = restored / divisor(p, reduce(mul, counts), self.IncludePadding)
+        mean = restored / divisor(p, inside, self.IncludePadding)
         return quantized(mean / widen(_of_channel(scale, x)), _of_channel(zero, x) if zero else None, self)
 
 

@@ -1,4 +1,4 @@
-"""MAX_POOLING and AVERAGE_POOLING by loops along rows: the bits of its formula by coordinates, which is the judge."""
+"""MAX_POOLING, AVERAGE_POOLING and LP_POOLING by loops along rows: the bits by coordinates, which are the judge."""
 
 import math
 import re
@@ -13,13 +13,14 @@ from app.contract.constants import NEWEST
 from app.contract.validation import validate
 from app.devices.cpu import alone
 from app.devices.cpu import device as cpu_device
+from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import coordinate_loops
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.pools import LEAST_OF_LARGE, LEAST_ROW, SMALL, PoolKernel
-from app.devices.device import Cancelled, Kernel
+from app.devices.device import Cancelled, InTurn, Kernel
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
@@ -34,8 +35,12 @@ def device() -> Iterator[NumpyDevice]:
 
 
 def computed(kernel: Kernel, x: Array, sizes: list[int]) -> Array:
-    made = np.full(sizes, 7, x.dtype)
-    kernel.dispatch([memoryview(x.tobytes())], [made.reshape(-1).view(np.uint8).data], lambda: False)
+    return outputs(kernel, x, sizes, [x.dtype])[0]
+
+
+def outputs(kernel: Kernel, x: Array, sizes: list[int], types: list[np.dtype[Any]]) -> list[Array]:
+    made = [np.full(sizes, 7, each) for each in types]
+    kernel.dispatch([memoryview(x.tobytes())], [each.reshape(-1).view(np.uint8).data for each in made], lambda: False)
     return made
 
 
@@ -48,7 +53,7 @@ def windows_of(
         members = {
             name: [int(each) for each in rng.integers(least, most + 1, rank)]
             for name, least, most in (
-                *(("Strides", 1, 3), ("WindowSize", 1, largest), ("Dilations", 1, 3)),
+                *(("Strides", 1, 5), ("WindowSize", 1, largest), ("Dilations", 1, 3)),
                 *(("StartPadding", 0, 5), ("EndPadding", 0, 5)),
             )
         }
@@ -85,13 +90,17 @@ def elements(rng: np.random.Generator, sizes: list[int], type_: str) -> Array:
 
 @pytest.mark.parametrize(
     ("kind", "type_"),
-    [*(("AVERAGE_POOLING1", each) for each in TYPES[:2]), *(("MAX_POOLING2", each) for each in TYPES)],
+    [
+        *((kind, each) for kind in ("AVERAGE_POOLING1", "LP_POOLING1") for each in TYPES[:2]),
+        *(("MAX_POOLING2", each) for each in TYPES),
+    ],
 )
 @pytest.mark.parametrize("seed", range(6))
 def test_windows_are_those_by_coordinates(
     device: NumpyDevice, seed: int, kind: str, type_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the tensor and in pieces, large ones, and few in a row."""
+    """Beside the tensor and in pieces, large ones, and few in a row; of maxima with the places where they are, or
+    without."""
     rng = np.random.default_rng(seed)
     sizes, pooled, members = windows_of(rng, 10 if seed % 4 == 0 else 4, (10, 150) if seed < 4 else (3, 10))
     x = elements(rng, sizes, type_)
@@ -103,22 +112,32 @@ def test_windows_are_those_by_coordinates(
         "OutputTensor": {"DataType": type_, "Sizes": pooled},
         **members,
     }
-    if kind != "MAX_POOLING2":
+    types = [x.dtype]
+    if kind == "AVERAGE_POOLING1":
         document["IncludePadding"] = bool(rng.integers(2))
+    elif kind == "LP_POOLING1":
+        document["P"] = int(rng.integers(1, 3))
+    elif seed in (2, 5):
+        types.append(np.dtype(["uint32", "uint64"][seed % 2]))
+        document["OutputIndicesTensor"] = {"DataType": types[1].name.upper(), "Sizes": pooled}
     operator = compile_operator(OPERATORS[f"DML_OPERATOR_{kind}"].model_validate(document), NEWEST)
     kernel = device._kernel(operator, None, 1)
     assert isinstance(kernel, PoolKernel)
-    made = computed(kernel, x, pooled)
+    made, *places = outputs(kernel, x, pooled, types)
     monkeypatch.setattr(cpu_device, "_OF_COORDINATES", ())
     monkeypatch.setattr(cpu_device, "array_kernel", lambda *_, **__: None)
     judge = device._kernel(operator, None, 1)
-    assert isinstance(judge, CoordinateKernel)
-    right = computed(judge, x, pooled)
+    assert isinstance(judge, CoordinateKernel | InTurn)
+    right, *right_places = outputs(judge, x, pooled, types)
     np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
     there = ~np.isnan(right)
     assert made[there].tobytes() == right[there].tobytes()
+    for one, other in zip(places, right_places, strict=True):
+        np.testing.assert_array_equal(one, other)
     with pytest.raises(Cancelled):
-        kernel.dispatch([memoryview(x.tobytes())], [memoryview(bytearray(made.nbytes))], lambda: True)
+        kernel.dispatch(
+            [memoryview(x.tobytes())], [memoryview(bytearray(each.nbytes)) for each in (made, *places)], lambda: True
+        )
 
 
 @pytest.mark.parametrize(("window", "least"), [(8, LEAST_ROW), (9, LEAST_OF_LARGE)])
@@ -171,3 +190,61 @@ def test_windows_inside_are_taken_without_a_look_at_their_ends(dilation: int, mo
     x = np.arange(1000, dtype=np.float32)
     np.testing.assert_array_equal(computed(kernel, x, [1000]), np.where(x + dilation < 1000, x + dilation, x))
     assert runs[0] < 100
+
+
+@pytest.mark.parametrize("type_", ["INT8", "UINT8"])
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_of_bytes_are_quantized(device: NumpyDevice, seed: int, type_: str) -> None:
+    """Of windows, and of one that is all of the tensor: as NumPy makes it by the formula, to the last bit."""
+    rng = np.random.default_rng(seed)
+    sizes, pooled, members = windows_of(rng, 10 if seed == 4 else 4, (10, 90))
+    if seed >= 4:
+        sizes, pooled = [3, 5, 7, 9], [3, 5, 1, 1]
+        members = {name: [1, 1] for name in ("Strides", "Dilations")} | {"WindowSize": [7, 9]}
+        members |= {"StartPadding": [0, 0], "EndPadding": [0, 0]}
+    channels = [1, sizes[1], *[1] * (len(sizes) - 2)]
+    given = {
+        "InputTensor": elements(rng, sizes, type_),
+        "InputScaleTensor": rng.uniform(0.5, 2, channels).astype(np.float32),
+        "InputZeroPointTensor": elements(rng, channels, type_),
+        "OutputScaleTensor": rng.uniform(0.5, 2, [1] * len(sizes)).astype(np.float32),
+        "OutputZeroPointTensor": elements(rng, [1] * len(sizes), type_),
+    }
+    document: dict[str, Any] = {"Type": "QUANTIZED_LINEAR_AVERAGE_POOLING", "IncludePadding": bool(seed % 2), **members}
+    document |= {name: {"DataType": each.dtype.name.upper(), "Sizes": list(each.shape)} for name, each in given.items()}
+    kind = OPERATORS["DML_OPERATOR_QUANTIZED_LINEAR_AVERAGE_POOLING"]
+    operator = compile_operator(validate(kind, document), NEWEST)
+    results = []
+    for each in (device, NumpyDevice(HELPERS, 1)):
+        kernel = each._kernel(operator, None, 1)
+        results.append(np.full(pooled, 7, type_.lower()))
+        kernel.dispatch([x.data.cast("B") for x in given.values()], [results[-1].data.cast("B")], lambda: False)
+        assert isinstance(kernel, CallsKernel if each is device else CoordinateKernel)
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("type_", TYPES[:2])
+@pytest.mark.parametrize(
+    ("along", "sizes"), [(1, [1, 2, 5, 40]), (2, [2, 3, 1, 9]), (5, [2, 3, 8, 37]), (16, [1, 2, 20, 7])]
+)
+def test_squares_around_elements_are_those_of_windows(
+    device: NumpyDevice, along: int, sizes: list[int], type_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOCAL_RESPONSE_NORMALIZATION within channels: as by coordinates, but for the order in which squares are added."""
+    x = elements(np.random.default_rng(along), sizes, type_)
+    document = {
+        "Type": "LOCAL_RESPONSE_NORMALIZATION",
+        "InputTensor": {"DataType": type_, "Sizes": sizes},
+        "CrossChannel": False,
+        "LocalSize": along,
+        "Alpha": 0.5,
+    }
+    operator = compile_operator(validate(OPERATORS["DML_OPERATOR_LOCAL_RESPONSE_NORMALIZATION"], document), NEWEST)
+    kernel = device._kernel(operator, None, 1)
+    assert isinstance(kernel, CallsKernel)
+    monkeypatch.setattr(cpu_device, "ended_windows_kernel", lambda *_, **__: None)
+    judge = device._kernel(operator, None, 1)
+    assert isinstance(judge, CoordinateKernel)
+    made, right = (computed(each, x, sizes) for each in (kernel, judge))
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
+    np.testing.assert_array_max_ulp(np.nan_to_num(made), np.nan_to_num(right), 1)

@@ -1,7 +1,7 @@
 """Products of matrices: some rows of one with panels of another, the sums in registers.
 
 A panel is as many columns as a tile has. Each term of a sum is a multiplication and an addition at once, from the first
-to the last.
+to the last, or in as many sums as a vector has elements, which are added pair by pair.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ from app.devices.cpu.llvm.types import bytes_of
 FIELDS = (
     *("a", "b", "c", "results"),
     *("depth", "columns", "first_group", "end_group", "first_panel", "end_panel", "first_row", "end_row"),
-    *("a_group", "a_row", "a_term", "b_group", "b_panel", "b_term", "c_group", "c_row", "r_group", "r_row"),
+    *("a_group", "a_row", "a_term", "b_group", "b_panel", "b_term", "b_column"),
+    *("c_group", "c_row", "r_group", "r_row"),
     *("alpha", "beta"),
 )
 """What the frame has, 8 bytes each: four addresses, then numbers, the last two of which are float32, then the
@@ -45,10 +46,13 @@ class ProductTile:
     ahead: int = 0
     stored: Literal["float", "half"] = "float"
     """What elements are in memory. All are computed as float."""
+    along: int = 0
+    """If it is not 0, so many columns, at most a vector of results, of which each term follows the one before, as do
+    those of a's rows: each sum is a vector along them."""
 
     @property
     def columns(self) -> int:
-        return self.vectors * self.width
+        return self.along or self.vectors * self.width
 
 
 def source(tile: ProductTile, activation: Element | None) -> str:
@@ -59,7 +63,9 @@ def source(tile: ProductTile, activation: Element | None) -> str:
         frame[name] = text.let(f"load float, ptr {text.at('%frame', str(place), 'i64')}")
     attributes = text.attributes(activation, len(FIELDS)) if activation else []
     if activation:
-        frame["activated"] = text.let(f"alloca [{tile.rows * tile.columns} x float], align {4 * tile.width}")
+        frame["activated"] = text.let(
+            f"alloca [{tile.rows * tile.vectors * tile.width} x float], align {4 * tile.width}"
+        )
     with (
         text.loop(frame["first_group"], frame["end_group"], "1", note="") as group,
         text.loop(frame["first_panel"], frame["end_panel"], "1", note="") as panel,
@@ -77,7 +83,7 @@ def source(tile: ProductTile, activation: Element | None) -> str:
 def _ways(text: Text, tile: ProductTile, columns: str, panel: str) -> Iterator[bool]:
     """Whether a panel is known to be whole, for all ways in which a tile is written: two where processors load some
     elements of 16 bits one by one, and otherwise one, for all panels."""
-    if tile.is_packed or tile.stored == "float" or tile.width == WIDEST:
+    if tile.is_packed or tile.along or tile.stored == "float" or tile.width == WIDEST:
         yield False
         return
     end = text.mul(text.add(panel, "1"), str(tile.columns))
@@ -105,32 +111,26 @@ def _tile(
         return at(of_group, first_row, frame[f"{matrix[0]}_row"])
 
     column = text.mul(panel, str(tile.columns))
-    left = text.spread(text.sub(frame["columns"], column), "i64")
+    left_columns = text.sub(frame["columns"], column)
+    left = text.spread(left_columns, "i64")
     masks = []
     for number in columns:
         lanes = ", ".join(f"i64 {number * width + lane}" for lane in range(width))
         masks.append(text.let(f"icmp ugt <{width} x i64> {left}, <{lanes}>"))
+    if tile.along:
+        lanes = ", ".join(f"i1 {int(lane < tile.along)}" for lane in range(width))
+        masks = [text.let(f"and <{width} x i1> {masks[0]}, <{lanes}>")]
     a = start("a")
     of_rows = [at(a, str(row), frame["a_row"]) for row in rows]
     b = at(at(frame["b"], group, frame["b_group"]), panel, frame["b_panel"])
-    zeros = [(vector, "zeroinitializer") for _ in rows for _ in columns]
-    with text.loop("0", frame["depth"], "1", zeros, note="") as term:
-        here = at(b, term.index, frame["b_term"])
-        far, more = here, tile.ahead
-        if tile.ahead and not tile.is_packed:
-            far, more = at(b, text.add(term.index, str(tile.ahead)), frame["b_term"]), 0
-        for line in range(0, tile.ahead and tile.columns, 64 // bytes_of(tile.stored)):  # of 64 bytes
-            arguments = f"ptr {text.at(far, str(more + line), tile.stored)}, i32 0, i32 3, i32 1"
-            text.declare("void", "llvm.prefetch.p0", arguments)
-            text.do(f"call void @llvm.prefetch.p0({arguments})")
-        loaded = []
-        for number in columns:
-            there = text.at(here, str(number * width), tile.stored)
-            loaded.append(text.load_as(tile.stored, there, None if tile.is_packed or is_whole else masks[number]))
-        for row in rows:
-            spread = text.spread_as(tile.stored, at(of_rows[row], term.index, frame["a_term"]))
-            for number in columns:
-                term.next.append(text.fused(spread, loaded[number], term.values[row * tile.vectors + number]))
+    if tile.along:
+        lines = [
+            at(b, text.least(str(number), text.sub(left_columns, "1")), frame["b_column"])
+            for number in range(tile.along)
+        ]
+        sums = _along(text, tile, frame["depth"], of_rows, lines)
+    else:
+        sums = _across(text, tile, frame, of_rows, b, [None if tile.is_packed or is_whole else each for each in masks])
     results, addends = start("results"), start("c")
     alpha, beta = text.spread(frame["alpha"]), text.spread(frame["beta"])
     vectors, places = [], []
@@ -140,7 +140,7 @@ def _tile(
         if tile.addend == "columns":
             one = text.spread_as(tile.stored, addend)
         for number in columns:
-            made = term.results[row * tile.vectors + number]
+            made = sums[row * tile.vectors + number]
             if tile.is_scaled:
                 made = text.let(f"fmul {vector} {made}, {alpha}")
             if tile.addend != "none":
@@ -154,3 +154,51 @@ def _tile(
             vectors.append(made)
             places.append((text.at(target, str(number * width), tile.stored), masks[number]))
     return vectors, places
+
+
+def _across(
+    text: Text, tile: ProductTile, frame: dict[str, str], of_rows: list[str], b: str, masks: list[str | None]
+) -> list[str]:
+    """Sums of a row after the other, whose vectors are of columns."""
+    columns = range(tile.vectors)
+
+    def at(pointer: str, number: str, step: str) -> str:
+        return text.at(pointer, text.mul(number, step), tile.stored)
+
+    zeros = [(text.vector, "zeroinitializer") for _ in of_rows for _ in columns]
+    with text.loop("0", frame["depth"], "1", zeros, note="") as term:
+        here = at(b, term.index, frame["b_term"])
+        far, more = here, tile.ahead
+        if tile.ahead and not tile.is_packed:
+            far, more = at(b, text.add(term.index, str(tile.ahead)), frame["b_term"]), 0
+        for line in range(0, tile.ahead and tile.columns, 64 // bytes_of(tile.stored)):  # of 64 bytes
+            arguments = f"ptr {text.at(far, str(more + line), tile.stored)}, i32 0, i32 3, i32 1"
+            text.declare("void", "llvm.prefetch.p0", arguments)
+            text.do(f"call void @llvm.prefetch.p0({arguments})")
+        loaded = [
+            text.load_as(tile.stored, text.at(here, str(number * tile.width), tile.stored), mask)
+            for number, mask in zip(columns, masks, strict=True)
+        ]
+        for row, place in enumerate(of_rows):
+            spread = text.spread_as(tile.stored, at(place, term.index, frame["a_term"]))
+            for number in columns:
+                term.next.append(text.fused(spread, loaded[number], term.values[row * tile.vectors + number]))
+    return term.results
+
+
+def _along(text: Text, tile: ProductTile, depth: str, rows: list[str], columns: list[str]) -> list[str]:
+    """A vector for each of the rows, which begins with the sums for all columns, of which each is a vector of terms."""
+    whole = text.sub(depth, text.let(f"urem i64 {depth}, {text.width}"))
+    sums = ["zeroinitializer"] * (len(rows) * len(columns))
+    for begin, end in (("0", whole), (whole, depth)):
+        carried = [(text.vector, each) for each in sums]
+        with text.loop(begin, end, str(text.width), carried, note="", may_be_none=True) as term:
+            there = None if end == whole else text.below(text.lanes(term.index), depth)
+            a, b = (
+                [text.load_as(tile.stored, text.at(each, term.index, tile.stored), there) for each in lines]
+                for lines in (rows, columns)
+            )
+            known = iter(term.values)
+            term.next = [text.fused(one, other, next(known)) for one in a for other in b]
+        sums = term.results
+    return [text.totals(sums[first : first + len(columns)]) for first in range(0, len(sums), len(columns))]

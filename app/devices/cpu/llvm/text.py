@@ -203,7 +203,7 @@ class Text:
 
     def _own(self, type_: str) -> str:
         """What LLVM's own functions call a vector."""
-        names = {"float": "f32", "half": "f16"}
+        names = {"double": "f64", "float": "f32", "half": "f16"}
         return f"v{self.width}{names.get(type_, type_)}"
 
     @contextmanager
