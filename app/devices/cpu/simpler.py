@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from app.contract.constants import NEWEST, DataType, ReduceFunction
-from app.contract.tensors import TensorDesc, packed_strides
+from app.contract.tensors import TensorDesc
 from app.devices.cpu.arrays import LARGE_TOTAL
 from app.devices.cpu.split_totals import is_split
 from app.formula.coordinates import Coordinate
