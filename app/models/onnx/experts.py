@@ -71,10 +71,10 @@ def _unpacked(node: Node, index: int, zero_index: int) -> _Layer:
 
 def _require_none(node: Node, inputs: Mapping[int, str]) -> None:
     found = [name for index, name in inputs.items() if node.has(index)]
-    if node.attribute("use_sparse_mixer", 0):
-        found.append("use_sparse_mixer")
     if found:
         raise Unsupported(f"it has {found[0]}, {_ON_GPUS}")
+    if node.attribute("use_sparse_mixer", 0):
+        raise Unsupported("it has use_sparse_mixer, which onnxruntime heeds on GPUs only")
 
 
 def _mixed(node: Node, layers: Sequence[_Layer], own: View | None, *, is_normalized: bool) -> View:
