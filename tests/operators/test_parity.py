@@ -188,7 +188,7 @@ def test_products_in_graphs(device: NumpyDevice, seed: int, *, known: bool, monk
 
     monkeypatch.setattr(_Loops, "of", counted)
     rng = np.random.default_rng(seed)
-    for _ in range(16):
+    for _ in range(40):
         document, inputs = drawn_product(rng)
         if inputs["ATensor"] is None or inputs["ATensor"].dtype == np.float16:
             continue
