@@ -163,7 +163,7 @@ def test_products_by_loops(device: NumpyDevice, seed: int, monkeypatch: pytest.M
     monkeypatch.setattr(products, "LEAST_ALONE", 1)
     rng = np.random.default_rng(seed)
     taken = set()
-    for _ in range(32):
+    for _ in range(64):
         document, inputs = drawn_product(rng)
         given = {name: each for name, each in inputs.items() if each is not None}
         operator = compiled(document | {name: desc_of(each) for name, each in given.items()})
