@@ -77,6 +77,13 @@ def packed_mixture(
     return OneNode("QMoE", inputs, known, domain="com.microsoft", **attributes | stated)
 
 
+def alike(node: OneNode) -> None:
+    """As onnxruntime has it, but for what sums of large numbers lose."""
+    (wanted,) = node.expected()
+    (made,) = node.made([wanted])
+    np.testing.assert_allclose(made, wanted, 0, 1e-5 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize(
     ("attributes", "has_bias", "has_zeros"),
     [
@@ -88,7 +95,7 @@ def packed_mixture(
     ],
 )
 def test_packed_mixtures_are_those_of_onnxruntime(attributes: dict[str, Any], has_bias: bool, has_zeros: bool) -> None:
-    packed_mixture(attributes, has_bias, has_zeros).compare(1e-4)
+    alike(packed_mixture(attributes, has_bias, has_zeros))
 
 
 @pytest.mark.parametrize("is_normalized", [0, 1])
@@ -96,7 +103,7 @@ def test_packed_mixtures_with_weights_of_their_own(is_normalized: int) -> None:
     """Some of which are below 0, which leaves these experts out."""
     weights = np.array([[1, -2, 3, 4], [0.5, 2, -1, 3], [0.25, 0.5, 1, 2]], np.float32)
     attributes = {"k": 2, "expert_weight_bits": 4, "normalize_routing_weights": is_normalized}
-    packed_mixture(attributes, has_bias=True, has_zeros=False, weights=weights).compare(1e-4)
+    alike(packed_mixture(attributes, has_bias=True, has_zeros=False, weights=weights))
 
 
 def test_packed_mixtures_in_blocks_of_bytes() -> None:
