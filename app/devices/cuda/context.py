@@ -103,6 +103,8 @@ class Context:
         """How many of them may keep others waiting for longer than it takes to hand these to another thread."""
         self._functions: dict[str, Any] = {}
         self._written: dict[tuple[str, str], Any] = {}
+        self._modules: dict[str, Any] = {}
+        """Of sources of several kernels."""
         self._lock = threading.Lock()
         written.LOADERS[ordinal] = self.written
 
@@ -127,7 +129,7 @@ class Context:
             with self._lock:
                 found = self._functions.get(source)
                 if found is None:
-                    found = self._functions[source] = self._loaded(binary, KERNEL, self.shared_of_few)
+                    found = self._functions[source] = self._found(self._module(binary), KERNEL, self.shared_of_few)
         handle: int = found.ptr
         return handle
 
@@ -140,12 +142,17 @@ class Context:
             with self._lock:
                 found = self._written.get((source, name))
                 if found is None:
-                    found = self._written[source, name] = self._loaded(binary, name, shared_bytes)
+                    module = self._modules.get(source) or self._module(binary)
+                    self._modules[source] = module
+                    found = self._written[source, name] = self._found(module, name, shared_bytes)
         return found
 
-    def _loaded(self, binary: bytes, name: str, shared_bytes: int) -> Any:
+    def _module(self, binary: bytes) -> Any:
         module = self._cupy.cuda.function.Module()
         module.load(binary)
+        return module
+
+    def _found(self, module: Any, name: str, shared_bytes: int) -> Any:
         found = module.get_function(name)
         if shared_bytes > _SHARED_UNASKED:
             self._cupy.cuda.driver.funcSetAttribute(found.ptr, _MOST_SHARED, shared_bytes)
