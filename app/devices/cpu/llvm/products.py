@@ -6,6 +6,7 @@ to the last, or in as many sums as a vector has elements, which are added pair b
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 from app.devices.cpu.llvm.lowering import Element
@@ -100,10 +101,7 @@ def _tile(
     group, panel, first_row = where
     width, vector = tile.width, text.vector
     rows, columns = range(tile.rows), range(tile.vectors)
-
-    def at(pointer: str, number: str, step: str) -> str:
-        """So many steps behind an element."""
-        return text.at(pointer, text.mul(number, step), tile.stored)
+    at = partial(_at, text, tile)
 
     def start(matrix: str) -> str:
         """Where the tile's first row is in a matrix that has the results' rows."""
@@ -156,15 +154,17 @@ def _tile(
     return vectors, places
 
 
+def _at(text: Text, tile: ProductTile, pointer: str, number: str, step: str) -> str:
+    """So many steps behind an element."""
+    return text.at(pointer, text.mul(number, step), tile.stored)
+
+
 def _across(
     text: Text, tile: ProductTile, frame: dict[str, str], of_rows: list[str], b: str, masks: list[str | None]
 ) -> list[str]:
     """Sums of a row after the other, whose vectors are of columns."""
     columns = range(tile.vectors)
-
-    def at(pointer: str, number: str, step: str) -> str:
-        return text.at(pointer, text.mul(number, step), tile.stored)
-
+    at = partial(_at, text, tile)
     zeros = [(text.vector, "zeroinitializer") for _ in of_rows for _ in columns]
     with text.loop("0", frame["depth"], "1", zeros, note="") as term:
         here = at(b, term.index, frame["b_term"])
