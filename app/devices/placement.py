@@ -166,11 +166,13 @@ class FallbackDevice:
         return FallbackKernel(work, self)
 
     def least_loaded(self) -> CudaDevice:
-        """The GPU with the least work in hand."""
+        """The GPU with the least work in hand, as far as this process knows. Of several with as little, processes that
+        share them take different ones."""
         if len(self.gpus) == 1:
             return self.gpus[0]
-        serving = [gpu for gpu in self.gpus if gpu.out_of_service is None]
-        return min(serving or self.gpus, key=lambda each: each.load)
+        choice = [gpu for gpu in self.gpus if gpu.out_of_service is None] or self.gpus
+        first = self.neighbour.number % len(choice) if self.neighbour else 0
+        return min((*choice[first:], *choice[:first]), key=lambda each: each.load)
 
 
 class FallbackKernel:

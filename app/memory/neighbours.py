@@ -29,6 +29,7 @@ class Neighbour:
     def __init__(self, rows: "list[memoryview[int]]", number: int) -> None:
         # Of each device: how often was asked for memory, and up to which time each process has given what it keeps.
         self._rows = rows
+        self.number = number
         self._own = 1 + number
 
     def ask(self, device: int, seconds: float, cancelled: Callable[[], bool]) -> None:

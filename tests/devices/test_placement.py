@@ -188,6 +188,19 @@ def test_auto_takes_the_gpu_with_the_least_load(gpus: list[Any], numpy_device: N
     assert run(chosen, SMALL).device == "cuda:0"
 
 
+def test_processes_begin_with_different_gpus(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    """Each knows of its own work only: all would take the first one, and leave the others idle."""
+    neighbours = Neighbours(3)
+    devices = [FallbackDevice(gpus, numpy_device, neighbours.member(number)) for number in range(3)]
+    assert [each.least_loaded().name for each in devices] == ["cuda:0", "cuda:1", "cuda:0"]
+    gpus[1].load = 1
+    assert [each.least_loaded().name for each in devices] == ["cuda:0"] * 3
+    gpus[0].load = 2
+    assert [each.least_loaded().name for each in devices] == ["cuda:1"] * 3
+    gpus[1].out_of_service = "it fell off the bus"
+    assert [each.least_loaded().name for each in devices] == ["cuda:0"] * 3
+
+
 def test_auto_leaves_out_what_is_out_of_service(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=1)
     chosen = placed.choose("auto", celu(SMALL))
@@ -707,7 +720,7 @@ def test_a_buffer_is_let_go_although_its_pool_went_first(monkeypatch: pytest.Mon
 @pytest.mark.gpu
 def test_memory_that_comes_and_goes_around_the_start() -> None:
     """Of every size that is kept, pinned or neither, with data of its own each time."""
-    first_gpu()
+    gpu = first_gpu().name
     service = Service(Settings(kernel_cache="none", compile_ahead=False, idle_buffer_bytes=8 << 20))
     service.open()
     rng = np.random.default_rng(0)
@@ -728,7 +741,7 @@ def test_memory_that_comes_and_goes_around_the_start() -> None:
 
     for _ in range(3):
         for elements in sizes:
-            for device in ("cuda:0", "numpy"):
+            for device in (gpu, "numpy"):
                 asyncio.run(check(elements, device))
     service.close()
 
