@@ -115,6 +115,9 @@ _EXPECTED = {
     "model_attributes_type": "an object",
 }
 
+_FEW_TAGS = 8
+"""So many are named in the words of a refusal: kinds of nodes, but not operators."""
+
 
 def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
     path = _path(value, error["loc"])
@@ -149,7 +152,10 @@ def _violation(model: type[BaseModel], value: object, error: Any) -> Violation:
             is_full = str(tag).startswith("DML_")
             meant = did_you_mean(tag, [each for each in tags if each.startswith("DML_") == is_full])
             told = in_words(tagged) if isinstance(tagged, str) else in_json(tagged)
-            return Violation((*path, tag_name), f"{tag_name} {told} is not known here.{meant}", tag, known, Kind.NAME)
+            few = [tag for tag in tags if not tag.startswith("DML_")] if len(known) <= _FEW_TAGS else []
+            listed = f"; known are {', '.join(few)}" if few else ""
+            message = f"{tag_name} {told} is not known here{listed}.{meant}"
+            return Violation((*path, tag_name), message, tag, known, Kind.NAME)
         case "literal_error":
             expected = context["expected"].replace("'", "")
             names = re.split(", | or ", expected)

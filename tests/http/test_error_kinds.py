@@ -198,6 +198,7 @@ def test_misspelt_names(client: httpx.Client, operator: Any, pointer: str, kind:
         ("OPERATER", "OPERATOR"),
         ("DML_GRAPH_NODE_TYPE_OPERATER", "DML_GRAPH_NODE_TYPE_OPERATOR"),
         ("GRAPH_NODE_TYPE_OPERATOR", None),  # which has half of a prefix
+        ("GEMM", None),  # which goes into an operator's Desc
         (5, None),
     ],
 )
@@ -206,7 +207,8 @@ def test_misspelt_types_are_meant_with_their_prefix_or_without(
 ) -> None:
     graph = {"Nodes": [{"Type": given}], "InputEdges": [], "OutputEdges": []}
     error = error_at("/graph/Nodes/0/Type", client.post("/v1/dispatch", json={"graph": graph, "inputs": {}}))
-    assert error["message"] == f"Type {given} is not known here." + (f" Did you mean {meant}?" if meant else "")
+    known = f"Type {given} is not known here; known are OPERATOR, CONSTANT."
+    assert error["message"] == known + (f" Did you mean {meant}?" if meant else "")
     assert error["allowed"] == ["DML_GRAPH_NODE_TYPE_OPERATOR", "DML_GRAPH_NODE_TYPE_CONSTANT"]
 
 
