@@ -134,18 +134,18 @@ def daemons() -> set[int]:
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_share_a_gpu_and_leave_nothing_behind(start_server: ServerFactory, ending: signal.Signals) -> None:
     """Also if the process that started the service is killed."""
-    first_gpu()
+    gpu = first_gpu()
     if not mps.is_there() or FOLDER in os.environ or mps._BY_DEFAULT.exists():
         pytest.skip("there is no program of NVIDIA's, or a service already")
     before = daemons()
-    server = start_server("--workers", "2", "--gpus", "0")
+    server = start_server("--workers", "2", "--gpus", str(gpu.ordinal))
     x = np.linspace(-3, 3, 1000, dtype=np.float32)
     with httpx.Client(base_url=server.url) as client:
         wait_until(lambda: metric(client, "workers") == 2)
         for _ in range(20):
             client.headers["connection"] = "close"  # another worker may have the next one
-            answer = answer_of(post_msgpack(client, request(CELU, {"InputTensor": x}) | {"device": "cuda:0"}))
-            assert answer["execution"]["device"] == "cuda:0"
+            answer = answer_of(post_msgpack(client, request(CELU, {"InputTensor": x}) | {"device": gpu.name}))
+            assert answer["execution"]["device"] == gpu.name
             found = array_of(answer["outputs"]["OutputTensor"])
             np.testing.assert_allclose(found, np.where(x > 0, x, np.expm1(x)), rtol=1e-6)
     assert re.search("share GPUs by NVIDIA's", server.log.read_text())

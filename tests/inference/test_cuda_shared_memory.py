@@ -473,22 +473,23 @@ def test_where_there_is_no_gpu(sharing: Sharing) -> None:
 
 
 class Allocated:
-    """Memory of this process on the first GPU, and the service's client."""
+    """Memory of this process on the first GPU of the service, and its client."""
 
     def __init__(self, url: str, size: int) -> None:
-        first_gpu().use()
+        self.gpu = first_gpu()
+        self.gpu.use()
         import cupy
 
         self.cupy: Any = cupy
         self.client = httpx.Client(base_url=url, timeout=60)
         self.address = cupy.cuda.runtime.malloc(size)
         self.bytes = cupy.ndarray(
-            (size,), np.uint8, cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(self.address, size, None, 0), 0)
+            (size,), np.uint8, cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(self.address, size, None), 0)
         )
 
     def register(self, name: str, byte_size: int, **more: Any) -> httpx.Response:
         handle = base64.b64encode(self.cupy.cuda.runtime.ipcGetMemHandle(self.address)).decode()
-        document = {"raw_handle": {"b64": handle}, "device_id": 0, "byte_size": byte_size} | more
+        document = {"raw_handle": {"b64": handle}, "device_id": self.gpu.ordinal, "byte_size": byte_size} | more
         return self.client.post(f"/v2/cudasharedmemory/region/{name}/register", json=document)
 
     def put(self, offset: int, array: Array) -> None:
@@ -527,7 +528,7 @@ def allocated(gpu_server: RunningServer) -> Iterator[Allocated]:
 
 def by_the_body(client: httpx.Client, model: str, x: Array, **parameters: Any) -> Array:
     """The same with the tensor in the request and in the answer."""
-    document = {"inputs": [behind("InputTensor", x)], "parameters": parameters | {"device": "cuda:0"}}
+    document = {"inputs": [behind("InputTensor", x)], "parameters": parameters | {"device": first_gpu().name}}
     content, headers = body(document | {"outputs": [{"name": "OutputTensor", "parameters": {"binary_data": True}}]})
     _, data = split(client.post(f"/v2/models/{model}/infer", content=content + x.tobytes(), headers=headers))
     return np.frombuffer(data, x.dtype).reshape(x.shape)
@@ -549,21 +550,22 @@ def test_of_another_process(
     for _ in range(3):
         allocated.put(source, x)
         answer, _ = split(allocated.infer(model, x, source, target, **parameters))
-        assert answer["parameters"]["device"] == "cuda:0"
+        assert answer["parameters"]["device"] == allocated.gpu.name
         np.testing.assert_array_equal(allocated.get(target, x), expected)
 
 
 @pytest.mark.gpu
 def test_handles_that_are_none(allocated: Allocated, gpu_server: RunningServer) -> None:
+    name = allocated.gpu.name
     for wrong in (bytes(64), b"\xff" * 64):
         handle = {"b64": base64.b64encode(wrong).decode()}
         said = error_of(allocated.register("r", 16, raw_handle=handle))
-        assert said.startswith("raw_handle leads to no memory of another process: it cannot be opened on cuda:0")
+        assert said.startswith(f"raw_handle leads to no memory of another process: it cannot be opened on {name}")
     said = error_of(allocated.register("r", (32 << 20) + 1))
-    assert said == f"raw_handle leads to {32 << 20} bytes on cuda:0; byte_size is {(32 << 20) + 1}."
+    assert said == f"raw_handle leads to {32 << 20} bytes on {name}; byte_size is {(32 << 20) + 1}."
     assert error_of(allocated.register("r", 16, device_id=99)).startswith("The service does not use GPU 99")
-    for name in ("r", "s"):  # the same memory by two names
-        assert allocated.register(name, 32 << 20).status_code == 200
+    for region in ("r", "s"):  # the same memory by two names
+        assert allocated.register(region, 32 << 20).status_code == 200
     allocated.client.post("/v2/cudasharedmemory/region/s/unregister")
     x = np.ones((1, 64), np.float32)
     allocated.put(0, x)
@@ -577,12 +579,14 @@ def test_memory_whose_process_is_gone(allocated: Allocated, gpu_server: RunningS
     """It stays as long as the region is open, and so does the GPU."""
     script = """
 import sys, cupy
+cupy.cuda.Device(int(sys.argv[1])).use()
 address = cupy.cuda.runtime.malloc(1 << 20)
 cupy.cuda.runtime.memset(address, 0, 1 << 20)
 print(cupy.cuda.runtime.ipcGetMemHandle(address).hex(), flush=True)
 sys.stdin.read()
 """
-    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", script, str(allocated.gpu.ordinal)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout
     handle = base64.b64encode(bytes.fromhex(child.stdout.readline().strip())).decode()
     assert allocated.register("r", 1 << 20, raw_handle={"b64": handle}).status_code == 200
