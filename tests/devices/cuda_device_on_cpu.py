@@ -148,8 +148,9 @@ class Slots:
             self.taken -= 1
 
     @contextmanager
-    def take_idle(self) -> Iterator[None]:
-        yield None
+    def take_some(self, most: int) -> Iterator[list[Any]]:
+        with self.take() as slot:
+            yield [slot]
 
 
 class CudaDeviceOnCpu(CudaDevice):

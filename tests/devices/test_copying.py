@@ -13,7 +13,7 @@ from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.copying import WAKING, WORTH, Copying
 from app.devices.cpu.llvm.team import Team
 from app.devices.cuda import chunks
-from app.devices.cuda.chunks import Chunks
+from app.devices.cuda.chunks import Chunks, Way
 from app.devices.cuda.transfers import HostTensor, move
 from app.devices.device import Cancelled
 from app.memory.arrays import Array
@@ -120,7 +120,10 @@ def test_a_kernel_has_what_is_pinned_and_aligned_where_it_is(
     hosts = [HostTensor(each.data.cast("B"), each.nbytes, holder) for each in (x, one, y)]
     are_one = [False, True, False]
     kernel = Halves(are_one)
-    Chunks(gpu, hosts, [4, 4, 4], are_one, count).dispatch(lambda _: kernel, never)
+    ways = [Way.of(each, 4, hosts[-1], 4, gpu) for each in hosts]
+    Chunks(gpu, ways, sum(each.size for each in hosts), [4, 4, 4], are_one, count).dispatch(
+        hosts, lambda _: kernel, never
+    )
     assert np.array_equal(y, expected)
     slot = gpu.slots._slot
     held_on_device = range(slot.address, slot.address + CHUNK)
@@ -143,7 +146,9 @@ def test_a_kernel_that_was_cancelled_leaves_nothing_under_way(gpu: CudaDeviceOnC
     kernel = Halves([False, False])
     gpu.log.clear()
     with pytest.raises(Cancelled):
-        Chunks(gpu, hosts, [4, 4], [False, False], 5000).dispatch(lambda _: kernel, lambda: len(kernel.bound) == 3)
+        Chunks(gpu, [Way.SLOT] * 2, 40_000, [4, 4], [False, False], 5000).dispatch(
+            hosts, lambda _: kernel, lambda: len(kernel.bound) == 3
+        )
     assert len(kernel.bound) == 3
     assert gpu.log.count("synchronized") == 3
     assert gpu.slots.taken == 0

@@ -9,19 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.contract.constants import NEWEST
+from app.contract.validation import validate
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import kernels
-from app.devices.cuda.kernels import BROUGHT_BYTES, CudaKernel
+from app.devices.cuda.kernels import BROUGHT_BYTES, FIRST_BYTES, CudaKernel
 from app.devices.cuda.small import SMALL_BYTES
 from app.memory.arrays import Array
-from app.operators.compiled import CompiledOperator
+from app.operators.catalog import OPERATORS
+from app.operators.compiled import CompiledOperator, compile_operator
 from tests.devices.coordinate_cases import Case
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels
 from tests.devices.test_cuda_splits import differing
 from tests.gpu import first_gpu
 from tests.operators.arrays import desc_of
-from tests.operators.descriptors import compiled
+from tests.operators.descriptors import HARD_SIGMOID, compiled
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
@@ -133,6 +136,31 @@ def test_few_blocks_share_the_way_to_the_host(is_long: bool, tmp_path: Path, mon
 
 
 @needs_compiler
+def test_tensors_of_one_kernel_lie_here_and_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pinned or not, aligned or not, apart or in place: as others did before, or as none did."""
+    device = CudaDeviceOnCpu(BuiltKernels(tmp_path))
+    rng, count = np.random.default_rng(5), 5000
+    memory = [np.zeros(4 * count + 64, np.uint8) for _ in range(4)]
+    known = [range(each.ctypes.data, each.ctypes.data + each.nbytes) for each in memory[:2]]
+    monkeypatch.setattr(device.pinned, "holds", lambda address, _: any(address in each for each in known))
+    desc = {"DataType": "FLOAT32", "Sizes": [count]}
+    kernel = CudaKernel(
+        compiled({"Type": "ELEMENT_WISE_ABS", "InputTensor": desc, "OutputTensor": desc}), "OutputTensor", device
+    )
+    bound = set()
+    for _ in range(60):
+        first, second = rng.integers(0, 4, 2)
+        offset = rng.choice([0, 4])
+        source, target = (memory[n][-memory[n].ctypes.data % 16 + offset :][: 4 * count] for n in (first, second))
+        x = rng.standard_normal(count).astype(np.float32)
+        source[:] = x.view(np.uint8)
+        kernel.dispatch([source.data], [target.data], lambda: False)
+        np.testing.assert_array_equal(target.view(np.float32), np.abs(x))
+        bound |= {*kernel._chunks}
+    assert len(bound) == 7, "each of three for either one, but for those that differ in where the tensor begins"
+
+
+@needs_compiler
 def test_it_runs_inline_while_it_is_quick_and_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = CudaDeviceOnCpu(BuiltKernels(tmp_path))
     x = np.ones(SMALL_BYTES // 4, np.float32)
@@ -162,3 +190,20 @@ def test_it_runs_inline_while_it_is_quick_and_alone(tmp_path: Path, monkeypatch:
     device.long_dispatches = 0
     dispatch(0.0)
     assert not kernel.runs_inline
+
+
+@needs_compiler
+def test_a_first_dispatch_runs_inline_if_it_is_small_and_its_kernel_there(tmp_path: Path) -> None:
+    """Else every one of sizes that differ would be handed to another thread."""
+    device = CudaDeviceOnCpu(BuiltKernels(tmp_path))
+
+    def kernel(count: int) -> Any:
+        stated = {"Type": HARD_SIGMOID, "InputTensor": {"DataType": "FLOAT32", "Sizes": [count]}}
+        judged = validate(OPERATORS[HARD_SIGMOID], stated)
+        return device.prepare(compile_operator(judged, NEWEST, device.structures))
+
+    first = kernel(5000)
+    assert not first.runs_inline
+    x = np.ones(5000, np.float32).view(np.uint8)
+    first.dispatch([x.data], [x.copy().data], lambda: False)
+    assert [kernel(FIRST_BYTES // 8 + more).runs_inline for more in (-4, 0, 4)] == [True, True, False]

@@ -1,13 +1,17 @@
-"""Slots of a GPU: how many there are, who waits for one, and which one comes first."""
+"""What lies between host memory and a GPU. Slots: how many there are, who waits for one, and which one comes first."""
 
+import mmap
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from app.devices.cuda import pinned
-from app.devices.cuda.pinned import Slots
+from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory, Slots
+from app.memory.addresses import address_of
 
 
 class Given:
@@ -57,6 +61,27 @@ def test_one_is_made_only_where_none_is_free() -> None:
     assert slots.made == 1
 
 
+def test_several_are_taken_as_far_as_they_are_free() -> None:
+    slots = slots_of(4)
+    with slots.take_some(3) as some:
+        assert [each.number for each in some] == [1, 2, 3]
+        with slots.take_some(3) as others:
+            assert [each.number for each in others] == [4]
+    assert slots.taken == 0
+    with slots.take() as again:
+        assert again is some[0]
+
+
+def test_where_one_of_several_cannot_be_made_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = slots_of(3)
+    with slots.take():
+        pass
+    monkeypatch.setattr(Given, "fails", True)
+    with pytest.raises(MemoryError), slots.take_some(2):
+        pass
+    assert (slots.made, slots.taken) == (1, 0)
+
+
 def test_who_finds_none_waits_for_one_that_is_given_back() -> None:
     slots = slots_of(1)
     taken, had = threading.Event(), []
@@ -72,8 +97,7 @@ def test_who_finds_none_waits_for_one_that_is_given_back() -> None:
         taken.set()
         thread.join(0.1)
         assert not had
-        with slots.take_idle() as idle:
-            assert idle is None
+        assert slots.idle() is None
     thread.join(10)
     assert had == [slot]
 
@@ -115,3 +139,36 @@ def test_what_cannot_be_made_does_not_count(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Given, "fails", False)
     with slots.take() as slot:
         assert slot.number == 1
+
+
+def test_what_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever order memory comes and goes, to the byte."""
+    monkeypatch.setattr(pinned, "_runtime", lambda: SimpleNamespace(hostRegister=nothing, hostUnregister=nothing))
+    known, rng = PinnedMemory(40 * SMALLEST_PINNED), random.Random(0)
+    held: list[mmap.mmap] = []
+    for _ in range(300):
+        if held and rng.random() < 0.45:
+            gone = held.pop(rng.randrange(len(held)))
+            known.unpin(gone)
+            assert not known.holds(start_of(gone), 1)
+        else:
+            held.append(mmap.mmap(-1, SMALLEST_PINNED * rng.choice([1, 2, 3])))
+            known.pin(held[-1])
+        total = 0
+        for memory in held:
+            start, size = start_of(memory), len(memory)
+            there = [known.holds(start + first, count) for first, count in ((0, size), (0, 1), (5, size - 5))]
+            assert len({*there}) == 1
+            total += size if there[0] else 0
+            assert not known.holds(start, size + 1)
+        assert known.used == total
+    assert not known.holds(0, 1)
+    assert not known.holds(1 << 62, 1)
+
+
+def nothing(*_: object) -> None:
+    """What CUDA's functions answer."""
+
+
+def start_of(memory: mmap.mmap) -> int:
+    return address_of(memoryview(memory))

@@ -71,7 +71,8 @@ class CudaDevice(Context):
     def _kernel(self, compiled: Dispatchable) -> Kernel:
         resident = Resident(compiled, self)
         passage, kernels = Passage.of(compiled), resident.kernels
-        if kernels and passage.is_small(self):
+        alike = len(kernels) == 1 and kernels[0].is_chunked
+        if kernels and passage.is_small(self, alike=alike):
             return SmallKernel(resident, passage, self)
         if kernels and all(kernel.is_chunked for kernel in kernels):
             return kernels[0] if len(kernels) == 1 else InTurn(kernels)

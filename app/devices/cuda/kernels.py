@@ -4,13 +4,12 @@ import ctypes
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from app.devices.cuda.chunks import Chunks
+from app.devices.cuda.chunks import Chunks, Way
 from app.devices.cuda.context import Context
 from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.grids import THREADS, elements_of_block, is_packed, render
@@ -33,6 +32,9 @@ from app.stages import staged
 
 BROUGHT_BYTES = 32
 """Of the host's memory that a GPU reads, what comes at a time."""
+
+FIRST_BYTES = 1 << 20
+"""Of all tensors together, of which a first dispatch is taken to be brief."""
 
 BRIEF_SECONDS = 0.0005
 """What a thread that has other things to do may wait for: to hand a dispatch to another one, and its end back, takes
@@ -119,18 +121,20 @@ class CudaKernel:
 
     def __init__(self, compiled: Dispatchable, output: str, device: Context) -> None:
         self._device = device
-        self._took = inf
+        self._took: float | None = None
         """Seconds, the last dispatch."""
         self._map, made = compiled.program.maps[output], compiled.outputs[output]
         self._inputs = list(compiled.program.inputs.items())
         self._numbers = compiled.numbers
         self._bytes = [data_type.bytes for data_type in compiled.element_types(output)]
         self._reach = [desc.data_bytes for desc in (*compiled.inputs.values(), made)]
+        self._size = sum(self._reach)
         self._count = made.elements
         self._rows = Rows.of(compiled, output) if self._map.axes else None
         self._coordinates = Coordinates.of(compiled, output) if self._map.by_coordinates else None
         self._splits = Splits.of(compiled, output, self._coordinates) if self._coordinates else None
         self._launches: dict[int, Launch] = {}  # by the slot's address: one thread at a time has the slot
+        self._chunks: dict[tuple[Way, ...], Chunks] = {}
         self.is_chunked = False
         """Whether tensors lie alike, so that parts of them can be computed by themselves."""
         if self._coordinates is None:
@@ -141,11 +145,14 @@ class CudaKernel:
 
     @property
     def runs_inline(self) -> bool:
-        """While nothing runs on the GPU that it would wait for, if the last dispatch did not take long."""
+        """While nothing runs on the GPU that it would wait for, if the last dispatch did not take long; a first one, if
+        it is small."""
         return self._is_brief and not self._device.long_dispatches
 
     @property
     def _is_brief(self) -> bool:
+        if self._took is None:
+            return self._size <= FIRST_BYTES and self.is_loaded
         return self._took < BRIEF_SECONDS
 
     @property
@@ -276,17 +283,27 @@ class CudaKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        tensors = [
-            HostTensor(buffer, size, self._device.pinned)
+        device = self._device
+        hosts = [
+            HostTensor(buffer, size, device.pinned)
             for buffer, size in zip([*inputs, *outputs], self._reach, strict=True)
         ]
-        are_one = [step is Access.NONE for step in self._steps]
-        with self._device.at_work(sum(self._reach), is_brief=self._is_brief):
+        with device.at_work(self._size, is_brief=self._is_brief):
             started = perf_counter()
-            chunks = Chunks(self._device, tensors, self._bytes, are_one, self._count)
-            staged("kernel", chunks.dispatch, self._launch_of, cancelled)  # while others are on their way
+            chunks = self._chunks_of(hosts)
+            staged("kernel", chunks.dispatch, hosts, self._launch_of, cancelled)  # while others are on their way
             self._took = perf_counter() - started
-        return self._device.ran
+        return device.ran
+
+    def _chunks_of(self, hosts: Sequence[HostTensor]) -> Chunks:
+        out, sizes = hosts[-1], self._bytes
+        ways = tuple(Way.of(host, size, out, sizes[-1], self._device) for host, size in zip(hosts, sizes, strict=True))
+        chunks = self._chunks.get(ways)
+        if chunks is None:
+            are_one = [step is Access.NONE for step in self._steps]
+            chunks = Chunks(self._device, ways, self._size, sizes, are_one, self._count)
+            self._chunks[ways] = chunks
+        return chunks
 
     def _launch_of(self, slot: Slot) -> Launch:
         """That of aligned tensors: one thread at a time has the slot."""

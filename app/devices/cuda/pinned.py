@@ -5,8 +5,8 @@ import logging
 import mmap
 import queue
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ log = logging.getLogger("app.execution")
 ALIGNMENT = 256
 """Of each tensor in a slot: more than any access needs."""
 
-SMALLEST_PINNED = 1 << 20
+SMALLEST_PINNED = 1 << 17
 """Smaller buffers are copied in less time than it takes to find out that they need not be."""
 
 _PORTABLE = 1  # cudaHostRegisterPortable: for all GPUs
@@ -35,7 +35,9 @@ class PinnedMemory:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self._ranges: dict[int, int] = {}
+        self._ranges: dict[int, int] = {}  # sizes, by addresses
+        self._starts: list[int] = []
+        """Their addresses in order, and of some that are not held any more."""
         self._lock = threading.RLock()  # the garbage collector may return a buffer while this thread is in here
 
     def pin(self, memory: mmap.mmap) -> None:
@@ -48,7 +50,9 @@ class PinnedMemory:
                 log.info("%d bytes are not pinned: %s", size, error)
                 self._return(size)
             else:
-                self._ranges[address] = size
+                with self._lock:
+                    self._ranges[address] = size
+                    self._starts = sorted(self._ranges)
 
     def unpin(self, memory: mmap.mmap) -> None:
         address = address_of(memoryview(memory))
@@ -59,8 +63,12 @@ class PinnedMemory:
 
     def holds(self, address: int, size: int) -> bool:
         """Whether these bytes are pinned."""
-        ranges = list(self._ranges.items())
-        return any(start <= address and address + size <= start + held for start, held in ranges)
+        starts = self._starts
+        place = bisect_right(starts, address) - 1
+        if place < 0:
+            return False
+        start = starts[place]
+        return address + size <= start + self._ranges.get(start, 0)
 
     def _grant(self, size: int) -> bool:
         with self._lock:
@@ -126,17 +134,22 @@ class Slots:
 
     def take(self) -> "_Taken":
         """A slot; waits until one is free. Who holds one does not take another this way: two could wait for ever."""
-        return _Taken(self._free, self._free_slot() or self._new_slot() or self._free.get())
+        return _Taken(self)
 
-    @contextmanager
-    def take_idle(self) -> Iterator[Slot | None]:
-        """A slot if one is free."""
-        slot = self._free_slot() or self._new_slot()
-        try:
-            yield slot
-        finally:
-            if slot:
-                self._free.put(slot)
+    def take_some(self, most: int) -> "_TakenSome":
+        """A slot as by `take`, and as many more as are free, up to `most` in all."""
+        return _TakenSome(self, most)
+
+    def wait_for_one(self) -> Slot:
+        """One that the caller gives back by `put`."""
+        return self.idle() or self._free.get()
+
+    def idle(self) -> Slot | None:
+        """The same if one is free."""
+        return self._free_slot() or self._new_slot()
+
+    def put(self, slot: Slot) -> None:
+        self._free.put(slot)
 
     def empty_idle(self) -> None:
         """Give back what nobody computes in, on the current device."""
@@ -169,17 +182,43 @@ class Slots:
 class _Taken:
     """A slot, until it is given back. A context of its own, since one of `contextlib` takes a microsecond."""
 
-    __slots__ = ("_free", "_slot")
+    __slots__ = ("_slot", "_slots")
 
-    def __init__(self, free: "queue.LifoQueue[Slot]", slot: Slot) -> None:
-        self._free = free
-        self._slot = slot
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
 
     def __enter__(self) -> Slot:
+        self._slot = self._slots.wait_for_one()
         return self._slot
 
     def __exit__(self, *_: object) -> None:
-        self._free.put(self._slot)
+        self._slots.put(self._slot)
+
+
+class _TakenSome:
+    """Slots, until they are given back: that which was taken first is the next one to be taken."""
+
+    __slots__ = ("_most", "_slots", "_taken")
+
+    def __init__(self, slots: Slots, most: int) -> None:
+        self._slots = slots
+        self._most = most
+        self._taken: list[Slot] = []
+
+    def __enter__(self) -> list[Slot]:
+        taken = self._taken
+        taken.append(self._slots.wait_for_one())
+        try:
+            while len(taken) < self._most and (slot := self._slots.idle()):
+                taken.append(slot)
+        except BaseException:
+            self.__exit__()
+            raise
+        return taken
+
+    def __exit__(self, *_: object) -> None:
+        for slot in reversed(self._taken):
+            self._slots.put(slot)
 
 
 def _runtime() -> Any:

@@ -14,6 +14,10 @@ from app.stages import staged
 SMALL_BYTES = 1 << 20
 """Of all tensors together, what a dispatch takes through one slot: to copy as much on the host takes some 50 us."""
 
+ALIKE_BYTES = 1 << 18
+"""The same where tensors lie alike: a kernel may have larger ones where they are, in pinned memory, and be done before
+they were copied."""
+
 BRIEF_VALUES = 1 << 22
 """What is computed while a thread waits that has other things to do: some 10 us of a large GPU's time."""
 
@@ -36,9 +40,9 @@ class Passage:
         """What goes in: what lies between an output's elements, too, which stays as it is."""
         self._gapless = gapless
 
-    def is_small(self, device: Context) -> bool:
-        """Whether all of it may take one slot."""
-        return self.bytes <= min(SMALL_BYTES, device.slots.size)
+    def is_small(self, device: Context, *, alike: bool = False) -> bool:
+        """Whether all of it is to take one slot."""
+        return self.bytes <= min(ALIKE_BYTES if alike else SMALL_BYTES, device.slots.size)
 
     @staticmethod
     def of(compiled: Dispatchable) -> "Passage":

@@ -2,13 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-
-import numpy as np
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.pinned import PinnedMemory, Slot
 from app.devices.device import Cancelled
+from app.memory.addresses import address_of
 from app.memory.buffers import Buffer
 from app.stages import staged
 
@@ -23,10 +21,12 @@ STREAMS = 3
 class HostTensor:
     """A tensor's buffer on the host: the `size` bytes that its layout reaches."""
 
+    __slots__ = ("_buffer", "address", "pinned", "size")
+
     def __init__(self, buffer: Buffer, size: int, pinned: PinnedMemory) -> None:
         self.size = size
-        self._bytes = np.frombuffer(buffer, np.uint8)
-        self.address: int = self._bytes.__array_interface__["data"][0]
+        self._buffer = buffer
+        self.address = address_of(buffer)
         self.pinned = pinned.holds(self.address, size)
 
 
@@ -78,11 +78,7 @@ def streamed(
 ) -> None:
     """Do `count` pieces of work, each in a slot, one after the other in each: `begin` queues one on the slot's stream,
     and `end` is called once the device has done it. Raises Cancelled."""
-    with ExitStack() as stack:
-        slots = [stack.enter_context(device.slots.take())]
-        for _ in range(min(STREAMS, count) - 1):
-            slot = stack.enter_context(device.slots.take_idle())
-            slots += [slot] if slot else []
+    with device.slots.take_some(min(STREAMS, count)) as slots:
         under_way: deque[int] = deque()
 
         def finish() -> None:
