@@ -67,8 +67,8 @@ class _Firsts:
         size, inner, count = frame["size"], frame["inner"], frame["count"]
         self._shared = text.at(frame["memory"], text.mul(frame["reach"], together), self._entry)
         with text.loop(frame["first"], frame["after"], "1") as tile:
-            outer, number = (text.let(f"u{name} i64 {tile.index}, {frame['tiles']}") for name in ("div", "rem"))
-            column = text.least(text.mul(number, together), text.sub(inner, together))
+            outer, inside = (text.let(f"u{name} i64 {tile.index}, {frame['tiles']}") for name in ("div", "rem"))
+            column = text.least(text.mul(inside, together), text.sub(inner, together))
             row = text.at(frame["elements"], text.add(text.mul(outer, text.mul(size, inner)), column), type_)
             self._begin(row)
             step = str(lanes) if by_rows else "1"
@@ -78,8 +78,8 @@ class _Firsts:
                 with text.when(text.let(f"icmp ne i{lanes} {bits}, 0")):
                     text.do(f"store {_of(self._key, lanes)} {keys}, ptr {block}")
                     with self._each_bit(bits) as lane:
-                        sequence, number = ("0", text.add(begin, lane)) if by_rows else (lane, place.index)
-                        self._put(self._load(self._key, text.at(block, lane, self._key)), sequence, number)
+                        sequence, element = ("0", text.add(begin, lane)) if by_rows else (lane, place.index)
+                        self._put(self._load(self._key, text.at(block, lane, self._key)), sequence, element)
             with text.loop("0", together, "1") as each:
                 new = self._load("i64", text.at(self._news, each.index, "i64"))
                 with text.when(text.let(f"icmp ne i64 {new}, 0")):
