@@ -99,19 +99,17 @@ class Imported:
 def import_model(
     model: "ModelProto",
     sizes: Mapping[str, Sequence[int]],
-    known: Mapping[str, Array] | None = None,
     arrays: Mapping[str, Array] | None = None,
     pause: Callable[[], None] | None = None,
     is_described: bool = False,
 ) -> Imported:
-    """A graph for inputs of these `sizes`, by name; of those that are not free they may be left out. Inputs that are
-    `known` are constants. `arrays` are those initializers that are not in `model` any more (`detached`). If
-    `is_described`, the graph's outputs have the model's sizes and types in their descriptors as well: operators say
-    [2, 1] where a sum over an axis that is not kept is [2].
+    """A graph for inputs of these `sizes`, by name; of those that are not free they may be left out. `arrays` are those
+    initializers that are not in `model` any more (`detached`). If `is_described`, the graph's outputs have the model's
+    sizes and types in their descriptors as well: operators say [2, 1] where a sum over an axis that is not kept is [2].
 
     `pause` is called again and again, and may raise what ends it. Raises NotSupported, WrongSizes, Unreadable.
     """
-    return _Importer(model, arrays or {}, pause).imported(sizes, known or {}, is_described)
+    return _Importer(model, arrays or {}, pause).imported(sizes, is_described)
 
 
 def never_supported(
@@ -171,12 +169,12 @@ class _Importer:
         self._pause = pause
         self._prefix = ""
 
-    def imported(self, sizes: Mapping[str, Sequence[int]], known: Mapping[str, Array], is_described: bool) -> Imported:
+    def imported(self, sizes: Mapping[str, Sequence[int]], is_described: bool) -> Imported:
         ports = signature(self._model)
-        inputs = {name: _sized(port, sizes.get(name)) for name, port in ports.inputs.items() if name not in known}
+        inputs = {name: _sized(port, sizes.get(name)) for name, port in ports.inputs.items()}
         for name in sizes.keys() - ports.inputs.keys():
             raise WrongSizes(f"There is no input {name}; there are {', '.join(ports.inputs)}.")
-        scope: Scope = dict(known)
+        scope: Scope = {}
         for name, each in inputs.items():
             if 0 in each.sizes:  # what is in it is known
                 scope[name] = np.empty(each.sizes, each.type)
