@@ -79,7 +79,7 @@ class WorkerPool:
 
         Raises QueueFull unless there is such a place.
         """
-        ticket = Ticket(job=job, leave=self._leave)
+        ticket = Ticket(job=job, leave=self.release)
         with self._lock:
             if place is None or place.job is None:
                 self.check_room()
@@ -99,11 +99,14 @@ class WorkerPool:
         with self._lock:
             self.check_room()
             self._admitted += 1
-        return Ticket(job=_nothing, leave=self._leave)
+        return Ticket(job=_nothing, leave=self.release)
 
-    def release(self, place: Ticket[None]) -> None:
-        """Give a place free that was reserved, if it is not yet."""
-        self._leave(place)
+    def release(self, ticket: Ticket[T]) -> None:
+        """Give its place free, if it is not yet."""
+        with self._lock:
+            if ticket.job is not None:
+                self._admitted -= 1
+                ticket.job = None  # the executor keeps a cancelled job's ticket until its turn; the data go at once
 
     def check_room(self) -> None:
         """Raise QueueFull unless one more job may be submitted now."""
@@ -142,13 +145,7 @@ class WorkerPool:
     def _stop(self, ticket: Ticket[T]) -> None:
         with self._lock:
             self._running -= 1
-        self._leave(ticket)
-
-    def _leave(self, ticket: Ticket[T]) -> None:
-        with self._lock:
-            if ticket.job is not None:
-                self._admitted -= 1
-                ticket.job = None  # the executor keeps a cancelled job's ticket until its turn; the data go at once
+        self.release(ticket)
 
 
 def _nothing(_: Ticket[None]) -> None:

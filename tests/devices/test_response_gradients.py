@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from app.devices.cpu import response_gradients
-from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
+from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.coordinates import CallKernel
 from app.devices.cpu.device import NumpyDevice
-from app.devices.cpu.response_gradients import MOST_ALONG, ResponseGradientKernel
+from app.devices.cpu.response_gradients import MOST_ALONG
 from app.devices.cpu.threads import Threads
 from tests.devices.test_runs import by_itself, computed, made
 from tests.graphs.documents import between, graph, into, node, out, tensor
@@ -26,11 +27,11 @@ MOST = 9
 @pytest.mark.parametrize(
     ("attributes", "kind"),
     [
-        ({}, ResponseGradientKernel),
-        ({"LocalSize": MOST}, ResponseGradientKernel),
+        ({}, CallsKernel),
+        ({"LocalSize": MOST}, CallsKernel),
         ({"LocalSize": MOST + 1}, CallKernel),
         ({"LocalSize": (1 << 32) - 1}, CallKernel),
-        ({"CrossChannel": False, "LocalSize": MOST_ALONG}, ResponseGradientKernel),
+        ({"CrossChannel": False, "LocalSize": MOST_ALONG}, CallsKernel),
         ({"CrossChannel": False, "LocalSize": MOST_ALONG + 1}, CallKernel),
         ({"Beta": 0.5}, CallKernel),
     ],
@@ -68,7 +69,7 @@ def compared(attributes: dict[str, Any], kind: type, strides: dict[str, Any]) ->
 
 def test_a_region_beyond_all_channels_is_one_of_those() -> None:
     """However large it is said to be."""
-    compared({"LocalSize": (1 << 32) - 1}, ResponseGradientKernel, {})
+    compared({"LocalSize": (1 << 32) - 1}, CallsKernel, {})
 
 
 def test_python_is_in_none_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +83,7 @@ def test_python_is_in_none_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None
         of = made(device, graph([each, each], [into(0, 0), into(0, 0, 1)], [out(1)], edges), {})
         kernel = device.prepare(of)
         with monkeypatch.context() as patches:
-            patches.setattr(CoordinateKernel, "dispatch", by_itself)
+            patches.setattr(CallsKernel, "dispatch", by_itself)
             result = computed(kernel, of, x)
         right = x
         operator = compiled(

@@ -11,7 +11,7 @@ from onnx.backend.base import Backend, BackendRep
 from app.models.onnx.errors import NotSupported
 from app.models.onnx.importer import Imported, import_model
 from app.models.onnx.reading import Unreadable, read_model, signature
-from tests.models.onnx_runs import Array, run_imported
+from tests.models.onnx_runs import Array, run_imported, with_constants
 
 REFUSED = Path(__file__).with_name("onnx_backend_refused.txt")
 """A case a line, `name: reason`; cases whose reason begins with "differs" give other results, all others are refused by
@@ -43,7 +43,7 @@ class Prepared(BackendRep):
         for known in self._choices(given):
             sizes = {name: each.shape for name, each in given.items() if name not in known}
             try:
-                return import_model(self._model, sizes, known)
+                return import_model(with_constants(self._model, known), sizes)
             except NotSupported as error:
                 if "not constant" not in str(error):
                     raise

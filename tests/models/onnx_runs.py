@@ -40,7 +40,18 @@ def memory(size: int) -> Buffer:
 def run(model: "ModelProto", inputs: Mapping[str, Array], known: Mapping[str, Array] | None = None) -> dict[str, Array]:
     """The model's outputs by name. Inputs that are `known` are constants of the graph."""
     sizes = {name: each.shape for name, each in inputs.items()}
-    return run_imported(import_model(model, sizes, known), inputs)
+    sizes = {name: each for name, each in sizes.items() if name not in (known or {})}
+    return run_imported(import_model(with_constants(model, known or {}), sizes), inputs)
+
+
+def with_constants(model: "ModelProto", known: Mapping[str, Array]) -> "ModelProto":
+    """The model with these inputs as constants."""
+    from onnx import ModelProto, numpy_helper
+
+    made = ModelProto()
+    made.CopyFrom(model)
+    made.graph.initializer.extend(numpy_helper.from_array(np.asarray(each), name) for name, each in known.items())
+    return made
 
 
 def run_imported(imported: Imported, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,6 +1,7 @@
 """Fused activations as functions that LLVM's code calls."""
 
 from array import array
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -60,6 +61,12 @@ def _source(lowered: LoweredActivation, width: int) -> str:
     attributes = text.attributes(lowered.element, 2)
     text.activate(lowered.element, attributes, frame["elements"], frame["count"])
     return text.module(lowered.element)
+
+
+@lru_cache(1024)
+def source_with(lowered: LoweredActivation | None, write: Callable[..., str], *form: Hashable) -> str:
+    """What `write` makes of a `form` and of the activation, if there is one."""
+    return write(*form, lowered.element if lowered else None)
 
 
 def lowered_activation(fused: Fused, name: str = "activation") -> LoweredActivation | None:

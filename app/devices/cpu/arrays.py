@@ -214,10 +214,7 @@ def _reduce(operator: Reduce) -> Work | None:
 def _pooling(operator: AveragePooling | AveragePooling1 | MaxPooling, positions: Sequence[int]) -> Work | None:
     """Window element by window element at all positions at once; along a dimension with fewer positions than elements,
     position by position."""
-    windows = Windows(
-        *(operator.InputTensor.Sizes[2:], positions, operator.WindowSize),
-        *(operator.Strides, operator.dilations, operator.StartPadding),
-    )
+    windows = operator.windows(operator.InputTensor.Sizes[2:], positions)
     if math.prod(map(min, zip(positions, operator.WindowSize, strict=True))) > FEW_MEETINGS:
         return None
     meetings: list[tuple[Any, Any, tuple[int, ...]]] = []

@@ -1,7 +1,7 @@
 """What a kernel does, as calls of compiled functions, so that one call of Python's does that of many kernels."""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -83,6 +83,23 @@ def _of_output(call: Call, number: int) -> Call:
     """The same with another output than the first."""
     pointers = [each._replace(number=number) if each.of is Of.OUTPUT else each for each in call.pointers]
     return call._replace(pointers=pointers)
+
+
+def in_own(calls: Calls, places: Mapping[tuple[Of, int], int]) -> list[list[Call]]:
+    """The stages of `calls`, with these inputs and outputs, each by its number, in the kernel's own memory: so many
+    bytes on."""
+
+    def moved(each: Pointer) -> Pointer:
+        place = places.get((each.of, each.number))
+        return each if place is None else each._replace(of=Of.OWN, number=0, offset=each.offset + place)
+
+    return [[call._replace(pointers=[*map(moved, call.pointers)]) for call in stage] for stage in calls.stages]
+
+
+def chained(first: Calls, second: Calls, number: int, own_bytes: int) -> Calls:
+    """One after the other: what the `first` makes is the input of the `second` with that number, and lies in so many
+    bytes of the kernel's own."""
+    return Calls([*in_own(first, {(Of.OUTPUT, 0): 0}), *in_own(second, {(Of.INPUT, number): 0})], own_bytes)
 
 
 def pieces(work: int, threads: int) -> int:

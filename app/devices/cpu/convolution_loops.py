@@ -3,12 +3,11 @@
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from app.devices.cpu.activations import LoweredActivation
+from app.devices.cpu.activations import LoweredActivation, source_with
 from app.devices.cpu.llvm import channelwise, dots, outputs, panels
 from app.devices.cpu.llvm.channelwise import Rows
 from app.devices.cpu.llvm.code import Code
@@ -205,13 +204,8 @@ def loop_of_packed(
     for part in parts(blocks, work.pieces()):
         end = min(part.stop * lanes.channels, work.outputs)
         frames.append(array("q", [*[0] * 5, part.start * lanes.channels, end, *numbers]))
-    code = Code(compiler, _outputs_source(lanes, _stride(space), activation))
+    code = Code(compiler, source_with(activation, outputs.source, lanes, _stride(space)))
     return ConvolutionLoop(code, frames, work.depth * space.taps * lanes.panel.places)
-
-
-@lru_cache(256)
-def _outputs_source(lanes: Lanes, stride: int, activation: LoweredActivation | None) -> str:
-    return outputs.source(lanes, stride, activation.element if activation else None)
 
 
 def loop_of(work: ItemWork, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop | None:
@@ -259,13 +253,8 @@ def _panels(work: ItemWork, compiler: Compiler, activation: LoweredActivation | 
         numbers = [groups.start, groups.stop, own.start, own.stop, places.start, places.stop]
         numbers += [work.depth, at_a_time, together * tile.places, space.taps, *work.channel_numbers, *_along(space)]
         frames.append(array("q", [*[0] * 5, *numbers, *_attributes(activation)]))
-    code = Code(compiler, _panels_source(tile, work.outputs % channels, _stride(space), activation))
+    code = Code(compiler, source_with(activation, panels.source, tile, work.outputs % channels, _stride(space)))
     return ConvolutionLoop(code, frames, together * panel)
-
-
-@lru_cache(256)
-def _panels_source(tile: Tile, rest: int, stride: int, activation: LoweredActivation | None) -> str:
-    return panels.source(tile, rest, stride, activation.element if activation else None)
 
 
 def _dots(work: ItemWork, rows: int, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop:
@@ -276,13 +265,8 @@ def _dots(work: ItemWork, rows: int, compiler: Compiler, activation: LoweredActi
         array("q", [*[0] * 5, groups.start, groups.stop, own.start, own.stop, *numbers, *_attributes(activation)])
         for groups, own, _ in _cut(work, Tile(rows, space.places, 1))
     ]
-    code = Code(compiler, _dots_source(rows, space.places, width, activation))
+    code = Code(compiler, source_with(activation, dots.source, rows, space.places, width))
     return ConvolutionLoop(code, frames, packed * space.places)
-
-
-@lru_cache(256)
-def _dots_source(rows: int, places: int, width: int, activation: LoweredActivation | None) -> str:
-    return dots.source(rows, places, width, activation.element if activation else None)
 
 
 def _cut(work: ItemWork, tile: Tile) -> Iterator[_Piece]:
@@ -362,7 +346,7 @@ def _channelwise(work: ItemWork, compiler: Compiler, activation: LoweredActivati
         array("q", [*[0] * 5, table.ctypes.data, groups.start, groups.stop, *numbers])
         for groups in parts(range(work.groups), work.pieces(CHANNELWISE_WORK))
     ]
-    code = Code(compiler, _channelwise_source(tile, _stride(space), activation))
+    code = Code(compiler, source_with(activation, channelwise.source, tile, _stride(space)))
     return ConvolutionLoop(code, frames, copy.size + 5 * compiler.vector_floats, table, CHANNELWISE_WORK)
 
 
@@ -374,11 +358,6 @@ def _rows_of(space: Space, depth: int, width: int) -> Rows:
     rows = min(most, key=lambda rows: -(-lines // rows) * (rows + 1))
     is_written = depth == space.extents[0] == space.dilations[1] == 1 and space.taps <= MOST_WRITTEN
     return Rows(rows, vectors, width, (space.extents[1], space.extents[2], space.strides[1]) if is_written else None)
-
-
-@lru_cache(256)
-def _channelwise_source(tile: Rows, stride: int, activation: LoweredActivation | None) -> str:
-    return channelwise.source(tile, stride, activation.element if activation else None)
 
 
 def _along(space: Space) -> list[int]:

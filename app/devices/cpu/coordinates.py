@@ -18,7 +18,7 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.numpy.coordinates import CoordinateCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
-from app.devices.device import Cancelled, ExecutionRecord, ensuring
+from app.devices.device import ExecutionRecord, ensuring
 from app.devices.layout import Index, blocks, check_ends
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
@@ -104,10 +104,6 @@ class CoordinateKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
-        def check() -> None:
-            if cancelled():
-                raise Cancelled
-
         if self._loops:
             self._dispatch_loops(inputs, outputs[0], cancelled)
             return RAN
@@ -115,6 +111,8 @@ class CoordinateKernel:
         output = self._output.view(outputs[0])
         aliased = any(np.may_share_memory(each.elements, output) for each in stored.values())
         target: list[Array] = [np.empty(output.shape, output.dtype) if aliased else output]
+
+        check = ensuring(cancelled)
 
         def work(turn: int) -> None:
             block = part_of(self._blocks[turn], self._output.desc.Sizes)

@@ -14,9 +14,9 @@ from app.contract.constants import DataType, DepthSpaceOrder, PaddingMode
 from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, call_of_nest, part_of, pieces
+from app.devices.cpu.llvm.bytes import zeros
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.kernels import Loop, LoopCode
-from app.devices.cpu.llvm.tables import CLEARS
 from app.devices.cpu.runs import WORTH_A_THREAD
 from app.devices.layout import blocks
 from app.formula.coordinates import Coordinate, Element
@@ -293,7 +293,7 @@ class CopiesKernel(CallsKernel):
         stages: list[Sequence[Call]] = [[call for part in parts for call in copier.calls(part)]]
         if clears:
             ((_, desc),) = compiled.outputs.items()
-            clear = Code(team.compiler, CLEARS)
+            clear = Code(team.compiler, zeros())
             cleared = [
                 Call(clear, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
                 for part in portions(range(desc.data_bytes), 1, team.most)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.alone import CallsKernel
-from app.devices.cpu.calls import Call, Calls, Of
+from app.devices.cpu.calls import Calls, chained
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.llvm.team import Team
@@ -64,11 +64,7 @@ def ended_windows_kernel(
     ).calls()
     if second is None:
         return None
-    stages = [
-        *([_in_own(call, Of.OUTPUT, 0) for call in stage] for stage in first.stages),
-        *([_in_own(call, Of.INPUT, len(compiled.inputs)) for call in stage] for stage in second.stages),
-    ]
-    return CallsKernel(compiled, Calls(stages, sums.data_bytes), team)
+    return CallsKernel(compiled, chained(first, second, len(compiled.inputs), sums.data_bytes), team)
 
 
 def _squares(compiled: CompiledOperator, operator: LocalResponseNormalization, team: Team) -> Calls | None:
@@ -127,12 +123,3 @@ def _sums(
         {TERMS: terms},
     )
     return CoordinateKernel(of_rows, SUMS, threads, structures, team, 1).calls()
-
-
-def _in_own(call: Call, of: Of, number: int) -> Call:
-    """The call with that input or output in the kernel's own memory."""
-    pointers = [
-        each._replace(of=Of.OWN, number=0) if each.of is of and each.number == number else each
-        for each in call.pointers
-    ]
-    return call._replace(pointers=pointers)

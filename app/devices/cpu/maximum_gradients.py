@@ -35,9 +35,7 @@ def maximum_gradient_kernel(compiled: CompiledOperator, team: Team) -> CallsKern
     if not all(each.is_packed for each in (*compiled.inputs.values(), *compiled.outputs.values())):
         return None
     x, positions = operator.InputTensor, operator.InputGradientTensor.Sizes[2:]
-    windows = Windows(
-        *(x.Sizes[2:], positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
-    )
+    windows = operator.windows(x.Sizes[2:], positions)
     plane, rows, length = math.prod(windows.sizes), math.prod(positions[:-1]), positions[-1]
     work = WORK * math.prod(positions) * math.prod(windows.extents) + plane
     if plane > LARGEST_PLANE or rows * math.prod(windows.extents[:-1]) > MOST_MEETINGS:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import CallsKernel
-from app.devices.cpu.calls import Call, Calls, Of
+from app.devices.cpu.calls import Call, Calls, Of, in_own
 from app.devices.cpu.copies import Copier, Copy
 from app.devices.cpu.llvm.kernels import LoopCode
 from app.memory.addresses import whole_lines
@@ -57,18 +57,9 @@ class _PackedKernel(CallsKernel):
                 if (of, number) in places:
                     yield from _copied(desc, of, number, places[of, number], loops)
 
-        def moved(call: Call) -> Call:
-            pointers = [
-                each._replace(of=Of.OWN, number=0, offset=each.offset + places[each.of, each.number])
-                if (each.of, each.number) in places
-                else each
-                for each in call.pointers
-            ]
-            return call._replace(pointers=pointers)
-
         stages = [
             list(copies(Of.INPUT, compiled.inputs)),
-            *([moved(call) for call in stage] for stage in calls.stages),
+            *in_own(calls, places),
             list(copies(Of.OUTPUT, compiled.outputs)),
         ]
         super().__init__(compiled, Calls([each for each in stages if each], own), loops.team)

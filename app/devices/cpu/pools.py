@@ -18,7 +18,6 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import llvm_type
 from app.memory.arrays import numpy_type
 from app.operators.compiled import CompiledOperator
-from app.operators.convolution.windows import Windows
 from app.operators.pooling.averages import (
     AveragePooling,
     AveragePooling1,
@@ -69,10 +68,7 @@ def pool_kernel(compiled: CompiledOperator, team: Team) -> "PoolKernel | None":
 
 def space_of(operator: Pool | QuantizedLinearAveragePooling, output: TensorDesc) -> Space | None:
     """The windows of an operator, if there are enough of them in a row."""
-    sizes, positions = operator.InputTensor.Sizes[2:], output.Sizes[2:]
-    space = Space.of(
-        Windows(sizes, positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
-    )
+    space = Space.of(operator.windows(operator.InputTensor.Sizes[2:], output.Sizes[2:]))
     least_row = LEAST_ROW if space.taps <= SMALL else LEAST_OF_LARGE
     is_near = space.farthest < FARTHEST and space.elements < FARTHEST
     return space if space.positions[2] >= least_row and is_near else None

@@ -13,7 +13,7 @@ import struct
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from app.contract.constants import DataType, MatrixTransform
 from app.contract.tensors import TensorDesc, packed_strides
-from app.devices.cpu.activations import ActivationLoop, LoweredActivation, lowered_activation
+from app.devices.cpu.activations import ActivationLoop, LoweredActivation, lowered_activation, source_with
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.code import Code
@@ -416,7 +416,7 @@ class _Loops:
         matrices = [
             tuple(size * sum(map(int.__mul__, at, steps)) for steps in strides) for at in product(*map(range, outer))
         ]
-        codes = {tile: Code(compiler, _source(tile, activation)) for tile, _ in tiles}
+        codes = {tile: Code(compiler, source_with(activation, source, tile)) for tile, _ in tiles}
         attributes = activation.attributes if activation else ()
         own = _own_bytes(operator, compiled, compiler) if is_turned else 0
         work = (rows + READ if is_along else rows) * depth * columns  # mostly to read it
@@ -464,11 +464,6 @@ class _Loops:
             pointers.append(Pointer(FIELDS.index("c"), Of.INPUT, 2, starts[2]))
         pointers.append(Pointer(FIELDS.index("results"), Of.OUTPUT, 0, starts[3]))
         return Call(self.codes[tile], array("q", [*frame.values(), *self.attributes]), pointers, work)
-
-
-@lru_cache(256)
-def _source(tile: ProductTile, activation: LoweredActivation | None) -> str:
-    return source(tile, activation.element if activation else None)
 
 
 def shares(groups: int, panels: range, rows: range, each: int, wanted: int) -> Iterator[dict[str, range]]:

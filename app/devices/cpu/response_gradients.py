@@ -2,20 +2,16 @@
 first makes in memory of their own."""
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from app.contract.constants import NEWEST, DataType
 from app.contract.tensors import TensorDesc
-from app.devices.cpu.calls import Call, Calls, Of, Pointer
+from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.calls import Calls, chained
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.llvm.team import Team
-from app.devices.cpu.threads import RAN, Threads
-from app.devices.device import ExecutionRecord
+from app.devices.cpu.threads import Threads
 from app.formula.structures import Structures
-from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.normalization.local_response import LocalResponseNormalizationGrad, is_three_quarters
 from app.operators.normalization.response_stages import ResponseGradients, ResponseRatios
@@ -30,7 +26,7 @@ MOST_ALONG = 3
 
 def response_gradient_kernel(
     compiled: CompiledOperator, team: Team, threads: Threads, structures: Structures, least: int
-) -> "ResponseGradientKernel | None":
+) -> CallsKernel | None:
     """For the operator, if it has the power that needs no pow, which loops do not have."""
     operator = compiled.operator
     if not isinstance(operator, LocalResponseNormalizationGrad) or not is_three_quarters(operator.Beta):
@@ -51,50 +47,12 @@ def response_gradient_kernel(
     inputs: dict[str, Any] = {"InputTensor": x, "InputGradientTensor": gradient}
     ratios = TensorDesc(DataType=DataType.FLOAT64, Sizes=x.Sizes)
 
-    def kernel(stage: Operator) -> CoordinateKernel:
+    def calls(stage: Operator) -> Calls | None:
         judged = compile_operator(stage, NEWEST, structures)
-        return CoordinateKernel(judged, "OutputTensor", threads, structures, team, least)
+        return CoordinateKernel(judged, "OutputTensor", threads, structures, team, least).calls()
 
-    return ResponseGradientKernel(
-        kernel(ResponseRatios(**inputs, OutputTensor=ratios, **attributes)),
-        kernel(ResponseGradients(**inputs, RatioTensor=ratios, OutputTensor=made, **attributes)),
-        ratios.total_bytes,
-    )
-
-
-class ResponseGradientKernel:
-    """Implements `Compiled`."""
-
-    def __init__(self, ratios: CoordinateKernel, gradients: CoordinateKernel, own_bytes: int) -> None:
-        self._ratios, self._gradients = ratios, gradients
-        self.own_bytes = own_bytes
-
-    @property
-    def runs_inline(self) -> bool:
-        return self._ratios.runs_inline and self._gradients.runs_inline
-
-    def calls(self) -> Calls | None:
-        ratios, gradients = self._ratios.calls(), self._gradients.calls()
-        if ratios is None or gradients is None:
-            return None
-        stages = [[_moved(call, Of.OUTPUT, 0) for call in stage] for stage in ratios.stages]
-        stages += [[_moved(call, Of.INPUT, 2) for call in stage] for stage in gradients.stages]
-        return Calls(stages, self.own_bytes)
-
-    def dispatch(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
-    ) -> ExecutionRecord:
-        own = np.empty(self.own_bytes, np.uint8).data
-        self._ratios.dispatch(inputs, [own], cancelled)
-        self._gradients.dispatch([*inputs, own], outputs, cancelled)
-        return RAN
-
-
-def _moved(call: Call, of: Of, number: int) -> Call:
-    """The call with that tensor in the kernel's own memory."""
-    is_it = [each.of is of and each.number == number for each in call.pointers]
-    pointers = [
-        Pointer(each.place, Of.OWN, 0, each.offset) if moves else each
-        for each, moves in zip(call.pointers, is_it, strict=True)
-    ]
-    return call._replace(pointers=pointers)
+    first = calls(ResponseRatios(**inputs, OutputTensor=ratios, **attributes))
+    second = calls(ResponseGradients(**inputs, RatioTensor=ratios, OutputTensor=made, **attributes))
+    if first is None or second is None:
+        return None
+    return CallsKernel(compiled, chained(first, second, 2, ratios.total_bytes), team)

@@ -14,12 +14,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, calls_of
+from app.devices.cpu.llvm.bytes import zeros
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Function
 from app.devices.cpu.llvm.coordinate_loops import Watch
 from app.devices.cpu.llvm.tables import (
-    BINDS,
-    CLEARS,
     END,
     FIRST,
     HEAD_WORDS,
@@ -27,6 +26,7 @@ from app.devices.cpu.llvm.tables import (
     MOVE_WORDS,
     SOURCES,
     STAGE_WORDS,
+    binds,
     source,
 )
 from app.devices.cpu.llvm.team import Team
@@ -72,8 +72,8 @@ class Run:
     def __init__(self, steps: Sequence[tuple[Kernel, Step]], kept: Sequence[Buffer], team: Team) -> None:
         self._kernels = [kernel for kernel, _ in steps]
         self._team = team
-        self._walk, self._bind = Code(team.compiler, source()), Code(team.compiler, BINDS)
-        clear = Code(team.compiler, CLEARS)
+        self._walk, self._bind = Code(team.compiler, source()), Code(team.compiler, binds())
+        clear = Code(team.compiler, zeros())
         stages: list[Sequence[_Placed]] = []
         works: list[Sequence[int]] = []
         self._parts: list[KernelPart | Walk] = []
@@ -253,7 +253,7 @@ class _Layout:
         """Of a dispatch, those that are used; the last one is written."""
         numbers: dict[tuple[Room, int] | None, int] = {None: 0} | {key: n for n, key in enumerate(self.buffers, 1)}
         self.moves = array("q", [each for word, key, offset in pointers for each in (word, numbers[key], offset)])
-        """Words that are addresses in these, or of the watch, as BINDS takes them."""
+        """Words that are addresses in these, or of the watch, as `binds` takes them."""
         places = range(SOURCES + 1, SOURCES + 1 + len(self.buffers))
         self.bounds = array("q", [*places, *[reaches[key] for key in self.buffers]])
 

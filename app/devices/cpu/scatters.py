@@ -9,6 +9,7 @@ from app.contract.tensors import TensorDesc, packed_strides
 from app.devices.cpu.alone import MOST_OF_A_CALL, CallsKernel, portions
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.llvm import scatters
+from app.devices.cpu.llvm.bytes import copies, zeros
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.team import Team
@@ -130,7 +131,7 @@ def _writers(compiled: CompiledOperator, led: Sequence[Sequence[Call]], team: Te
 
 def _copied(compiled: CompiledOperator, compiler: Compiler, threads: int) -> list[Call]:
     """All of the input, to the output."""
-    code, number = Code(compiler, scatters.copies()), list(compiled.inputs).index("InputTensor")
+    code, number = Code(compiler, copies()), list(compiled.inputs).index("InputTensor")
     return [
         Call(
             code,
@@ -144,7 +145,7 @@ def _copied(compiled: CompiledOperator, compiler: Compiler, threads: int) -> lis
 
 def _cleared(compiled: CompiledOperator, compiler: Compiler, threads: int) -> list[Call]:
     """All of the output."""
-    code = Code(compiler, scatters.zeros())
+    code = Code(compiler, zeros())
     return [
         Call(code, array("q", [0, len(part)]), [Pointer(0, Of.OUTPUT, 0, part.start)], len(part))
         for part in portions(range(_bytes(compiled.outputs["OutputTensor"])), 1, threads)

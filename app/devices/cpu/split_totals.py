@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.alone import CallsKernel
-from app.devices.cpu.calls import Call, Calls, Of
+from app.devices.cpu.calls import chained
 from app.devices.cpu.coordinates import CoordinateKernel
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.threads import Threads
@@ -92,16 +92,11 @@ def split_total_kernel(
         programs.second,
         numbers,
     )
-    kernels = (
-        CoordinateKernel(first, PARTIAL, threads, structures, team, 1),
-        CoordinateKernel(second, "OutputTensor", threads, structures, team, 1),
-    )
-    stages = [stage for kernel in kernels if (calls := kernel.calls()) for stage in calls.stages]
-    if len(stages) < len(kernels):
+    of_parts = CoordinateKernel(first, PARTIAL, threads, structures, team, 1).calls()
+    of_all = CoordinateKernel(second, "OutputTensor", threads, structures, team, 1).calls()
+    if of_parts is None or of_all is None:
         return None
-    own = {(0, Of.OUTPUT, 0), (1, Of.INPUT, 1)}
-    joined = [[_in_own(call, number, own) for call in stage] for number, stage in enumerate(stages)]
-    return CallsKernel(compiled, Calls(joined, own_bytes), team)
+    return CallsKernel(compiled, chained(of_parts, of_all, 1, own_bytes), team)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +179,3 @@ def _programs(made: Map, program: Program, *, of_rows: bool) -> _Programs | None
         Program({name: stored}, {PARTIAL: of_part}),
         Program({name: stored, PARTIAL: partial}, {"OutputTensor": joined}),
     )
-
-
-def _in_own(call: Call, number: int, own: set[tuple[int, Of, int]]) -> Call:
-    """The call with those tensors of the kernel of that `number` in the memory of its own."""
-    pointers = [
-        each._replace(of=Of.OWN, number=0) if (number, each.of, each.number) in own else each for each in call.pointers
-    ]
-    return call._replace(pointers=pointers)

@@ -2,11 +2,10 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from typing import Protocol
 
 from app.devices.device import Cancelled, ExecutionRecord
-from app.devices.helpers import run_with
 from app.memory.arrays import Array
 from app.stages import inherited
 
@@ -60,7 +59,16 @@ class Threads:
                     raise Cancelled
                 work(turn)
 
-        run_with(self._helpers, min(self.most, count) - 1, inherited(run))
+        work_on = inherited(run)
+        asked = [self._helpers.submit(work_on) for _ in range(min(self.most, count) - 1)]
+        try:
+            work_on()
+        finally:
+            # A helper that has not started would find nothing left to do. One that has is in its last block.
+            started = [helper for helper in asked if not helper.cancel()]
+            wait(started)
+        for helper in started:
+            helper.result()
 
 
 def parts(whole: range, count: int) -> Iterator[range]:

@@ -7,12 +7,11 @@ once, some come after the others.
 
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from app.devices.cpu.activations import LoweredActivation
+from app.devices.cpu.activations import LoweredActivation, source_with
 from app.devices.cpu.calls import WORTH_A_CALL, Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.convolution_loops import ConvolutionLoop, ItemWork, Space, loop_of
 from app.devices.cpu.llvm import spreading
@@ -94,7 +93,7 @@ class TransposedCalls:
         self._zeros = np.zeros(max(widest * layer.space.taps, layer.groups * layer.outputs), np.float32)
         self._table, together = meetings_of(layer.space)
         self._held = filters, self._zeros, self._table
-        self._spread = Code(compiler, _source(compiler.vector_floats, together, activation))
+        self._spread = Code(compiler, source_with(activation, spreading.source, compiler.vector_floats, together))
         loops: dict[tuple[int, int], ConvolutionLoop] = {}
         for block in blocks:
             form = len(block.groups), len(block.channels)
@@ -184,8 +183,3 @@ def meetings_of(space: Space) -> tuple[Array, int]:
     is_dense = along == [[first, last, target + k] for k in range(len(along))]
     together = len(along) if is_dense and 1 < len(along) == space.strides[2] <= MOST_TOGETHER else 0
     return np.array([number for axis in made for met in axis for number in met], np.int64), together
-
-
-@lru_cache(256)
-def _source(width: int, together: int, activation: LoweredActivation | None) -> str:
-    return spreading.source(width, together, activation.element if activation else None)

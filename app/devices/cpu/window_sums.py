@@ -75,10 +75,7 @@ def window_sums_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | 
 def _of_gradient(operator: AveragePoolingGrad) -> _Sums:
     planes, positions = math.prod(operator.InputGradientTensor.Sizes[:2]), operator.InputGradientTensor.Sizes[2:]
     size, sizes = operator.InputGradientTensor.DataType.bits // 8, operator.OutputGradientTensor.Sizes[2:]
-    windows = Windows(
-        *(sizes, positions, operator.WindowSize, operator.Strides, operator.dilations, operator.StartPadding)
-    )
-    step = positions[-1] * size
+    windows, step = operator.windows(sizes, positions), positions[-1] * size
     return _Sums(windows, planes, step, [0] * len(sizes), math.prod(positions) * size, operator.IncludePadding)
 
 

@@ -23,7 +23,7 @@ def together(numbers: Sequence[Sequence[float]]) -> list[float]:
 class Family:
     """Series with `count` numbers each. This process may have any number of them, which is for its own to bound."""
 
-    def __init__(self, slot: Slot, name: str, help_text: str, labels: Sequence[str], count: int) -> None:
+    def __init__(self, slot: Slot, name: str, help_text: str, labels: Sequence[str], count: int = 1) -> None:
         self.name = name
         self.help_text = help_text
         self.labels = labels
@@ -45,9 +45,6 @@ class _Numbers(dict[Labels, Cells]):
 
 class Counter(Family):
     """Counts. The first number of each series is shown, which is the only one unless there are more for others."""
-
-    def __init__(self, slot: Slot, name: str, help_text: str, labels: Sequence[str], count: int = 1) -> None:
-        super().__init__(slot, name, help_text, labels, count)
 
     def metric(self, series: Series) -> Metric:
         """What is to be shown of `series`."""

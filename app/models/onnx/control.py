@@ -4,7 +4,7 @@ unless both make tensors of the same sizes."""
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,19 @@ Scope: TypeAlias = MutableMapping[str, Held]
 """Tensors by name."""
 
 
+class Context(NamedTuple):
+    """Where a node is: what names stand for, versions of operators by domain, and the attributes of the function whose
+    body it is in."""
+
+    scope: Scope
+    opsets: Mapping[str, int]
+    outer: Mapping[str, "AttributeProto"]
+
+    def inside(self, given: Mapping[str, Held]) -> "Context":
+        """In a graph that has some more names."""
+        return self._replace(scope=ChainMap(dict(given), self.scope))
+
+
 class Runner(Protocol):
     """What imports a graph."""
 
@@ -46,33 +59,19 @@ class Runner(Protocol):
     def build(self) -> Builder:
         """Where its operators are made."""
 
-    def run(
-        self,
-        graph: "GraphProto | FunctionProto",
-        scope: Scope,
-        opsets: Mapping[str, int],
-        outputs: Sequence[str],
-        outer: Mapping[str, "AttributeProto"],
-    ) -> list[Settled]:
-        """What `outputs` of `graph` are, whose inputs are in `scope`."""
+    def run(self, graph: "GraphProto | FunctionProto", context: Context, outputs: Sequence[str]) -> list[Settled]:
+        """What `outputs` of `graph` are, whose inputs are in the scope of `context`."""
 
     def turn(self, number: int) -> AbstractContextManager[None]:
         """A turn of a loop, which counts as a node. Raises Unsupported if there were too many."""
 
 
-def _if(
-    runner: Runner,
-    proto: "NodeProto",
-    scope: Scope,
-    opsets: Mapping[str, int],
-    inputs: Sequence[Given],
-    outer: Mapping[str, "AttributeProto"],
-) -> Sequence[Held | None]:
+def _if(runner: Runner, proto: "NodeProto", context: Context, inputs: Sequence[Given]) -> Sequence[Held | None]:
     graphs = {each.name: each.g for each in proto.attribute}
 
     def made(name: str) -> Sequence[Settled]:
         branch = graphs[name]
-        return runner.run(branch, ChainMap({}, scope), opsets, [each.name for each in branch.output], outer)
+        return runner.run(branch, context.inside({}), [each.name for each in branch.output])
 
     condition = inputs[0]
     if not isinstance(condition, View):
@@ -114,14 +113,7 @@ def _are_equal(each: Value, other: Value) -> bool:
     return each.dtype == other.dtype and np.array_equal(each, other)
 
 
-def _loop(
-    runner: Runner,
-    proto: "NodeProto",
-    scope: Scope,
-    opsets: Mapping[str, int],
-    inputs: Sequence[Given],
-    outer: Mapping[str, "AttributeProto"],
-) -> Sequence[Held | None]:
+def _loop(runner: Runner, proto: "NodeProto", context: Context, inputs: Sequence[Given]) -> Sequence[Held | None]:
     body = {each.name: each.g for each in proto.attribute}["body"]
     names, outputs = [each.name for each in body.input], [each.name for each in body.output]
     most = None if inputs[0] is None else int(_known(inputs[0], "trip count").reshape(()))
@@ -136,7 +128,7 @@ def _loop(
         if goes_on is None and most is None:
             raise Unsupported("it goes on forever")
         given = zip(names, [np.array(turn, np.int64), np.array(True), *carried], strict=False)
-        made = _turn(runner, body, turn, dict(given), scope, opsets, outer)
+        made = _turn(runner, body, turn, dict(given), context)
         if made is None:
             return [NOTHING] * len(proto.output)
         goes_on, carried = made[0] if is_asked else None, made[1 : 1 + len(carried)]
@@ -146,28 +138,14 @@ def _loop(
     return [*carried, *(_stacked(runner.build, each, 0) for each in scanned)]
 
 
-def _scan(
-    runner: Runner,
-    proto: "NodeProto",
-    scope: Scope,
-    opsets: Mapping[str, int],
-    inputs: Sequence[Given],
-    outer: Mapping[str, "AttributeProto"],
-) -> Sequence[Held | None]:
-    opset = opsets.get("", 1)
-    attributes = attributes_of(proto, opset, outer)
-    if opset < 9:
-        return _scan_of_batches(runner, scope, opsets, inputs, outer, attributes)
-    return _scanned(runner, scope, opsets, inputs, outer, attributes)
+def _scan(runner: Runner, proto: "NodeProto", context: Context, inputs: Sequence[Given]) -> Sequence[Held | None]:
+    opset = context.opsets.get("", 1)
+    scan = _scan_of_batches if opset < 9 else _scanned
+    return scan(runner, context, inputs, attributes_of(proto, opset, context.outer))
 
 
 def _scan_of_batches(
-    runner: Runner,
-    scope: Scope,
-    opsets: Mapping[str, int],
-    inputs: Sequence[Given],
-    outer: Mapping[str, "AttributeProto"],
-    attributes: Mapping[str, Any],
+    runner: Runner, context: Context, inputs: Sequence[Given], attributes: Mapping[str, Any]
 ) -> Sequence[Held | None]:
     """Opset 8's, whose tensors have a dimension for batches before all others: one after the other."""
     lengths, *batched = inputs
@@ -184,19 +162,14 @@ def _scan_of_batches(
     for row in range(rows):
         parts = [_part(runner.build, each, 0, row) for each in read]
         with runner.turn(row):
-            made.append(_scanned(runner, scope, opsets, parts, outer, renamed))
+            made.append(_scanned(runner, context, parts, renamed))
         if any(each is NOTHING for each in made[-1]):
             return [NOTHING] * len(made[-1])
     return [_stacked(runner.build, list(each), 0) for each in zip(*made, strict=True)]
 
 
 def _scanned(
-    runner: Runner,
-    scope: Scope,
-    opsets: Mapping[str, int],
-    inputs: Sequence[Given],
-    outer: Mapping[str, "AttributeProto"],
-    attributes: Mapping[str, Any],
+    runner: Runner, context: Context, inputs: Sequence[Given], attributes: Mapping[str, Any]
 ) -> Sequence[Held | None]:
     body, count = attributes["body"], attributes["num_scan_inputs"]
     names, outputs = [each.name for each in body.input], [each.name for each in body.output]
@@ -220,7 +193,7 @@ def _scanned(
             for each, axis, back in zip(read, axes, backward, strict=True)
         ]
         given = zip(names, [*carried, *parts], strict=True)
-        made = _turn(runner, body, turn, dict(given), scope, opsets, outer)
+        made = _turn(runner, body, turn, dict(given), context)
         if made is None:
             return [NOTHING] * len(outputs)
         carried = made[: len(carried)]
@@ -234,12 +207,7 @@ def _scanned(
 
 
 def _sequence_map(
-    runner: Runner,
-    proto: "NodeProto",
-    scope: Scope,
-    opsets: Mapping[str, int],
-    inputs: Sequence[Given],
-    outer: Mapping[str, "AttributeProto"],
+    runner: Runner, proto: "NodeProto", context: Context, inputs: Sequence[Given]
 ) -> Sequence[Held | None]:
     """A turn for each element of the first input; other sequences give one each, and tensors are there in all turns."""
     body = {each.name: each.g for each in proto.attribute}["body"]
@@ -252,7 +220,7 @@ def _sequence_map(
     turns: list[list[Any]] = []
     for turn in range(lengths[0]):
         parts: list[Any] = [each.elements[turn] if isinstance(each, Listed) else each for each in inputs]
-        made = _turn(runner, body, turn, dict(zip(names, parts, strict=True)), scope, opsets, outer)
+        made = _turn(runner, body, turn, dict(zip(names, parts, strict=True)), context)
         if made is None:
             return [NOTHING] * len(outputs)
         if any(isinstance(each, Listed) for each in made):
@@ -262,17 +230,11 @@ def _sequence_map(
 
 
 def _turn(
-    runner: Runner,
-    body: "GraphProto",
-    number: int,
-    given: Mapping[str, Held],
-    scope: Scope,
-    opsets: Mapping[str, int],
-    outer: Mapping[str, "AttributeProto"],
+    runner: Runner, body: "GraphProto", number: int, given: Mapping[str, Held], context: Context
 ) -> list[Any] | None:
     """What `body` makes of its inputs, as they are `given`; None if something of it is nothing."""
     with runner.turn(number):
-        made = runner.run(body, ChainMap(dict(given), scope), opsets, [each.name for each in body.output], outer)
+        made = runner.run(body, context.inside(given), [each.name for each in body.output])
     return None if any(each is NOTHING for each in made) else made
 
 
@@ -328,11 +290,10 @@ def _known(value: Given, what: str) -> Array:
     return value
 
 
-CONTROL: Mapping[
-    str,
-    Callable[
-        [Runner, "NodeProto", Scope, Mapping[str, int], Sequence[Given], Mapping[str, "AttributeProto"]],
-        Sequence[Held | None],
-    ],
-] = {"If": _if, "Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}
+CONTROL: Mapping[str, Callable[[Runner, "NodeProto", Context, Sequence[Given]], Sequence[Held | None]]] = {
+    "If": _if,
+    "Loop": _loop,
+    "Scan": _scan,
+    "SequenceMap": _sequence_map,
+}
 """By operator."""

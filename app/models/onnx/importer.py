@@ -16,7 +16,7 @@ from app.contract.constants import DataType
 from app.models import onnx
 from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
-from app.models.onnx.control import CONTROL, NOTHING, Held, Nothing, Scope, Settled
+from app.models.onnx.control import CONTROL, NOTHING, Context, Held, Nothing, Scope, Settled
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
 from app.models.onnx.folding import OF_ANY_SIZE, SMALL, folded, is_foldable
 from app.models.onnx.loose import Loose
@@ -52,7 +52,7 @@ from app.models.onnx.sequences import SEQUENCES, Given, Listed
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 log = logging.getLogger("app")
 
@@ -99,19 +99,17 @@ class Imported:
 def import_model(
     model: "ModelProto",
     sizes: Mapping[str, Sequence[int]],
-    known: Mapping[str, Array] | None = None,
     arrays: Mapping[str, Array] | None = None,
     pause: Callable[[], None] | None = None,
     is_described: bool = False,
 ) -> Imported:
-    """A graph for inputs of these `sizes`, by name; of those that are not free they may be left out. Inputs that are
-    `known` are constants. `arrays` are those initializers that are not in `model` any more (`detached`). If
-    `is_described`, the graph's outputs have the model's sizes and types in their descriptors as well: operators say
-    [2, 1] where a sum over an axis that is not kept is [2].
+    """A graph for inputs of these `sizes`, by name; of those that are not free they may be left out. `arrays` are those
+    initializers that are not in `model` any more (`detached`). If `is_described`, the graph's outputs have the model's
+    sizes and types in their descriptors as well: operators say [2, 1] where a sum over an axis that is not kept is [2].
 
     `pause` is called again and again, and may raise what ends it. Raises NotSupported, WrongSizes, Unreadable.
     """
-    return _Importer(model, arrays or {}, pause).imported(sizes, known or {}, is_described)
+    return _Importer(model, arrays or {}, pause).imported(sizes, is_described)
 
 
 def never_supported(
@@ -171,12 +169,12 @@ class _Importer:
         self._pause = pause
         self._prefix = ""
 
-    def imported(self, sizes: Mapping[str, Sequence[int]], known: Mapping[str, Array], is_described: bool) -> Imported:
+    def imported(self, sizes: Mapping[str, Sequence[int]], is_described: bool) -> Imported:
         ports = signature(self._model)
-        inputs = {name: _sized(port, sizes.get(name)) for name, port in ports.inputs.items() if name not in known}
+        inputs = {name: _sized(port, sizes.get(name)) for name, port in ports.inputs.items()}
         for name in sizes.keys() - ports.inputs.keys():
             raise WrongSizes(f"There is no input {name}; there are {', '.join(ports.inputs)}.")
-        scope: Scope = dict(known)
+        scope: Scope = {}
         for name, each in inputs.items():
             if 0 in each.sizes:  # what is in it is known
                 scope[name] = np.empty(each.sizes, each.type)
@@ -184,7 +182,7 @@ class _Importer:
             scope[name] = self.build.input(name, each.data_type, each.sizes)
             if each.type == "bool":
                 mark(self.build, scope[name])
-        made = self.run(self._model.graph, scope, opsets_of(self._model), list(ports.outputs), {})
+        made = self.run(self._model.graph, Context(scope, opsets_of(self._model), {}), list(ports.outputs))
         if self._unsupported:
             raise NotSupported(list(self._unsupported.values()))
         outputs: dict[str, ModelTensor] = {}
@@ -216,30 +214,16 @@ class _Importer:
             if not self._is_mapped(domain_of(node.domain), node.op_type, opset) and not is_foldable(node):
                 yield UnsupportedNode(label_of(node), operator_of(node), opset, _no_operator(node))
 
-    def run(
-        self,
-        graph: "GraphProto | FunctionProto",
-        scope: Scope,
-        opsets: Mapping[str, int],
-        outputs: Sequence[str],
-        outer: Mapping[str, "AttributeProto"],
-    ) -> list[Settled]:
-        """What `outputs` of `graph` are, whose inputs are in `scope`."""
-        made = self._run(graph, scope, opsets, outputs, outer)
+    def run(self, graph: "GraphProto | FunctionProto", context: Context, outputs: Sequence[str]) -> list[Settled]:
+        """As `Runner` has it."""
+        made = self._run(graph, context, outputs)
         return [self._refused(each) if isinstance(each, Loose) else each for each in made]
 
-    def _run(
-        self,
-        graph: "GraphProto | FunctionProto",
-        scope: Scope,
-        opsets: Mapping[str, int],
-        outputs: Sequence[str],
-        outer: Mapping[str, "AttributeProto"],
-    ) -> list[Held]:
-        parts = self._parts(graph, tuple(outputs))
+    def _run(self, graph: "GraphProto | FunctionProto", context: Context, outputs: Sequence[str]) -> list[Held]:
+        parts, scope = self._parts(graph, tuple(outputs)), context.scope
         scope.update(parts.initial)
         for node in parts.nodes:
-            made = self._node(node, scope, opsets, parts.readers, outer)
+            made = self._node(node, context, parts.readers)
             for name, value in zip(node.output, made, strict=False):
                 if name:
                     scope[name] = NOTHING if value is None else value
@@ -290,33 +274,27 @@ class _Importer:
             return NOTHING
         return scope[name]
 
-    def _node(
-        self,
-        proto: "NodeProto",
-        scope: Scope,
-        opsets: Mapping[str, int],
-        readers: "_Readers",
-        outer: Mapping[str, "AttributeProto"],
-    ) -> list[Held | None]:
+    def _node(self, proto: "NodeProto", context: Context, readers: "_Readers") -> list[Held | None]:
         if self._pause:
             self._pause()
         domain = domain_of(proto.domain)
-        opset = opsets.get(domain, 1)
+        opset = context.opsets.get(domain, 1)
         label = self._prefix + label_of(proto)
         self._nodes[label] = UnsupportedNode(label, operator_of(proto), opset, "")
         nothing: list[Held | None] = [NOTHING] * len(proto.output)
-        inputs = [self._found(scope, name) if name else None for name in proto.input]
+        inputs = [self._found(context.scope, name) if name else None for name in proto.input]
         self._spend(label)
         try:
             if not domain and opset < OLDEST_OPSET:
-                proto, opsets = modern(proto, opset), {**opsets, "": OLDEST_OPSET}
+                proto = modern(proto, opset)
+                context = context._replace(opsets={**context.opsets, "": OLDEST_OPSET})
             if any(isinstance(each, Nothing) for each in inputs):
                 if not self._is_mapped(domain, proto.op_type, opset):
                     raise Unsupported(_no_operator(proto))
                 return nothing
             given = [each for each in inputs if not isinstance(each, Nothing)]
             self.build.label(label)
-            return [*self._mapped(proto, scope, opsets, outer, given, readers, label)]
+            return [*self._mapped(proto, context, given, readers, label)]
         except Unsupported as error:
             why = str(error)
         except INVALID as error:
@@ -335,23 +313,21 @@ class _Importer:
     def _mapped(
         self,
         proto: "NodeProto",
-        scope: Scope,
-        opsets: Mapping[str, int],
-        outer: Mapping[str, "AttributeProto"],
+        context: Context,
         given: list[Given | Loose],
         readers: "_Readers",
         label: str,
     ) -> Sequence[Held | None]:
-        domain = domain_of(proto.domain)
+        domain, opsets, outer = domain_of(proto.domain), context.opsets, context.outer
         function = self._functions.get((domain, proto.op_type))
         if function is not None:
             return self._call(function, without_references(proto, outer), given, opsets, label)
         inputs = [each for each in given if not isinstance(each, Loose)]
         if len(inputs) < len(given):
-            return self._followed(proto, opsets, outer, given, readers, label)
+            return self._followed(proto, context, given, readers, label)
         if proto.op_type in CONTROL and not domain:
             with self._within(label):
-                return CONTROL[proto.op_type](self, proto, scope, opsets, inputs, outer)
+                return CONTROL[proto.op_type](self, proto, context, inputs)
         opset = opsets.get(domain, 1)
         wanted = [name in readers.live for name in proto.output]
         if proto.op_type in SEQUENCES and not domain:
@@ -398,8 +374,7 @@ class _Importer:
     def _followed(
         self,
         proto: "NodeProto",
-        opsets: Mapping[str, int],
-        outer: Mapping[str, "AttributeProto"],
+        context: Context,
         given: Sequence[Given | Loose],
         readers: "_Readers",
         label: str,
@@ -408,10 +383,10 @@ class _Importer:
         made: Sequence[Value | Loose | None] = [None]
         tensors = [each for each in given if not isinstance(each, Listed)]
         if not domain_of(proto.domain) and len(tensors) == len(given):
-            opset = opsets.get("", 1)
+            opset = context.opsets.get("", 1)
             known = [None if isinstance(each, Loose) else self._compact(each) for each in tensors]
             wanted = [name in readers.live for name in proto.output]
-            attributes = attributes_of(proto, opset, outer)
+            attributes = attributes_of(proto, opset, context.outer)
             made = followed(Node(proto.op_type, "", opset, label, known, wanted, attributes, self.build), tensors)
         if made[0] is not None:
             return made
@@ -472,7 +447,7 @@ class _Importer:
         body = without_inputs(function, absent) if absent else function
         wanted = [name for name, output in zip(function.output, proto.output, strict=False) if output]
         with self._within(label):
-            made = dict(zip(wanted, self._run(body, scope, opsets, wanted, attributes), strict=True))
+            made = dict(zip(wanted, self._run(body, Context(scope, opsets, attributes), wanted), strict=True))
         return [made.get(name) for name in function.output]
 
 

@@ -14,6 +14,7 @@ from app.contract.scalars import UINT_MAX, Bool, Uint
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand
 from app.formula.values import INT64, Constant, Value, maximum, minimum, quotient
+from app.operators.convolution.windows import Windows
 from app.operators.operator import Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import TensorParameters
 
@@ -80,6 +81,10 @@ class WindowOperator(Operator):
     def dilations(self) -> Sequence[int]:
         """Steps between the elements of a window."""
         return [1] * len(self.WindowSize)
+
+    def windows(self, sizes: Sequence[int], positions: Sequence[int]) -> Windows:
+        """At so many positions over spatial dimensions of these `sizes`."""
+        return Windows(sizes, positions, self.WindowSize, self.Strides, self.dilations, self.StartPadding)
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         name = self.window_tensor

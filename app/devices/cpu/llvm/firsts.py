@@ -2,10 +2,12 @@
 compared with the last one of them; those that come before it are put together until there are as many as are kept, or
 all that may come, and then sorted and merged with these."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from app.devices.cpu.llvm import sorting
-from app.devices.cpu.llvm.text import METADATA, ROLLED
+from app.devices.cpu.llvm.text import ROLLED, Text
 from app.devices.cpu.llvm.types import bytes_of
 
 LANES = (32, 8, 1)
@@ -46,254 +48,171 @@ def source(type_: str, index: str, lanes: int, *, by_rows: bool, is_unsigned: bo
     Elements are of LLVM's `type_`, integers or floats of at most 32 bits, indices of type `index`. Sequences that lie
     one behind the other, `by_rows`, have at least so many elements, `lanes`; else as many lie side by side, as a tile.
     """
-    key = sorting.key_type(type_)
-    half = 8 * bytes_of(key)
-    entry = f"i{2 * half}"
-    together = 1 if by_rows else lanes
-    item = f"i{8 * bytes_of(type_)}"
-    return f"""{_key(type_, 1, is_unsigned, is_decreasing)}
-{_key(type_, lanes, is_unsigned, is_decreasing) if lanes > 1 else ""}
-{sorting.functions(type_, FIELDS)}
-declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)
-
-define void @kernel(ptr noalias readonly %frame) {{
-entry:
-  %worsts = alloca [{together} x {key}], align 64
-  %news = alloca [{together} x i64], align 64
-  %block = alloca [{lanes} x {key}], align 64
-{_loads(*FIELDS)}
-  %held = mul i64 %reach, {together}
-  %shared = getelementptr {entry}, ptr %memory, i64 %held
-  %each = mul i64 %size, %inner
-  %each.made = mul i64 %count, %inner
-  %column.last = sub i64 %inner, {together}
-  %block.last = sub i64 %size, {lanes if by_rows else 1}
-  br label %tile
-tile:
-  %number = phi i64 [%first, %entry], [%number.next, %done]
-  %outer = udiv i64 %number, %tiles
-  %tile.in = urem i64 %number, %tiles
-  %column.own = mul i64 %tile.in, {together}
-  %column = call i64 @llvm.umin.i64(i64 %column.own, i64 %column.last)
-  %start.outer = mul i64 %outer, %each
-  %start = add i64 %start.outer, %column
-  %row = getelementptr {type_}, ptr %elements, i64 %start
-  %made.outer = mul i64 %outer, %each.made
-  %made = add i64 %made.outer, %column
-  br label %fill
-fill:
-  %f = phi i64 [0, %tile], [%f.next, %fill.done]
-  %f.offset = mul i64 %f, %inner
-  %f.row = getelementptr {type_}, ptr %row, i64 %f.offset
-  br label %fill.one
-fill.one:
-  %fl = phi i64 [0, %fill], [%fl.next, %fill.one]
-  %f.place = getelementptr {type_}, ptr %f.row, i64 %fl
-  %f.x = load {type_}, ptr %f.place, align 1
-  %f.key = call {key} @key1({type_} %f.x)
-  %f.own = call {entry} @entry({key} %f.key, i64 %f)
-  %f.lane = mul i64 %fl, %reach
-  %f.at = add i64 %f.lane, %f
-  %f.target = getelementptr {entry}, ptr %memory, i64 %f.at
-  store {entry} %f.own, ptr %f.target
-  %fl.next = add i64 %fl, 1
-  %fl.more = icmp ult i64 %fl.next, {together}
-  br i1 %fl.more, label %fill.one, label %fill.done{ROLLED}
-fill.done:
-  %f.next = add i64 %f, 1
-  %f.more = icmp ult i64 %f.next, %count
-  br i1 %f.more, label %fill, label %order{ROLLED}
-order:
-  %o = phi i64 [0, %fill.done], [%o.next, %order]
-  %o.lane = mul i64 %o, %reach
-  %o.kept = getelementptr {entry}, ptr %memory, i64 %o.lane
-  %o.worst = getelementptr {key}, ptr %worsts, i64 %o
-  %o.new = getelementptr i64, ptr %news, i64 %o
-  call void @keep_first(ptr %frame, ptr %o.kept, ptr %shared, ptr %o.worst)
-  store i64 0, ptr %o.new
-  %o.next = add i64 %o, 1
-  %o.more = icmp ult i64 %o.next, {together}
-  br i1 %o.more, label %order, label %blocks{ROLLED}
-blocks:
-  %b = phi i64 [%count, %order], [%b.next, %block.done]
-  %b.more = icmp ult i64 %b, %size
-  br i1 %b.more, label %read, label %rest
-read:
-  %b.begin = call i64 @llvm.umin.i64(i64 %b, i64 %block.last)
-  %b.offset = mul i64 %b.begin, %inner
-  %b.place = getelementptr {type_}, ptr %row, i64 %b.offset
-{_block(type_, key, lanes, by_rows)}
-  %b.next = add i64 %b, {lanes if by_rows else 1}
-  %b.none = icmp eq i{lanes} %b.bits, 0
-  br i1 %b.none, label %block.done, label %some
-some:
-  store {_of(key, lanes)} %b.keys, ptr %block
-  br label %one
-one:
-  %bits = phi i{lanes} [%b.bits, %some], [%bits.next, %one.done]
-  %zeros = call i{lanes} @llvm.cttz.i{lanes}(i{lanes} %bits, i1 true)
-  %lane = zext i{lanes} %zeros to i64
-  %s = {"add i64 0, 0" if by_rows else "add i64 %lane, 0"}
-  %s.number = {"add i64 %b.begin, %lane" if by_rows else "add i64 %b, 0"}
-  %s.key.place = getelementptr {key}, ptr %block, i64 %lane
-  %s.key = load {key}, ptr %s.key.place
-  %s.worst.place = getelementptr {key}, ptr %worsts, i64 %s
-  %s.worst = load {key}, ptr %s.worst.place
-  %s.better = icmp slt {key} %s.key, %s.worst
-  br i1 %s.better, label %take, label %one.done
-take:
-  %s.lane = mul i64 %s, %reach
-  %s.kept = getelementptr {entry}, ptr %memory, i64 %s.lane
-  %s.new.place = getelementptr i64, ptr %news, i64 %s
-  %s.new = load i64, ptr %s.new.place
-  %s.at = add i64 %count, %s.new
-  %s.target = getelementptr {entry}, ptr %s.kept, i64 %s.at
-  %s.own = call {entry} @entry({key} %s.key, i64 %s.number)
-  store {entry} %s.own, ptr %s.target
-  %s.now = add i64 %s.new, 1
-  store i64 %s.now, ptr %s.new.place
-  %s.full = icmp eq i64 %s.now, %room
-  br i1 %s.full, label %full, label %one.done
-full:
-  call void @keep_new(ptr %frame, ptr %s.kept, ptr %shared, ptr %s.worst.place, ptr %s.new.place)
-  br label %one.done
-one.done:
-  %bits.less = sub i{lanes} %bits, 1
-  %bits.next = and i{lanes} %bits, %bits.less
-  %bits.more = icmp ne i{lanes} %bits.next, 0
-  br i1 %bits.more, label %one, label %block.done{ROLLED}
-block.done:
-  br label %blocks
-rest:
-  %e = phi i64 [0, %blocks], [%e.next, %rest.done]
-  %e.new.place = getelementptr i64, ptr %news, i64 %e
-  %e.new = load i64, ptr %e.new.place
-  %e.none = icmp eq i64 %e.new, 0
-  br i1 %e.none, label %rest.done, label %rest.some
-rest.some:
-  %e.lane = mul i64 %e, %reach
-  %e.kept = getelementptr {entry}, ptr %memory, i64 %e.lane
-  %e.worst = getelementptr {key}, ptr %worsts, i64 %e
-  call void @keep_new(ptr %frame, ptr %e.kept, ptr %shared, ptr %e.worst, ptr %e.new.place)
-  br label %rest.done
-rest.done:
-  %e.next = add i64 %e, 1
-  %e.more = icmp ult i64 %e.next, {together}
-  br i1 %e.more, label %rest, label %result{ROLLED}
-result:
-  %r = phi i64 [0, %rest.done], [%r.next, %result.done]
-  %r.offset = mul i64 %r, %inner
-  %r.made = add i64 %made, %r.offset
-  br label %result.one
-result.one:
-  %rl = phi i64 [0, %result], [%rl.next, %result.one]
-  %r.lane = mul i64 %rl, %reach
-  %r.entry = add i64 %r.lane, %r
-  %r.kept = getelementptr {entry}, ptr %memory, i64 %r.entry
-  %r.own = load {entry}, ptr %r.kept
-  %r.low = and {entry} %r.own, {(1 << half) - 1}
-  %r.number = {sorting.resized("%r.low", entry, "i64")}
-  %r.from = mul i64 %r.number, %inner
-  %r.column = add i64 %r.from, %rl
-  %r.place = getelementptr {item}, ptr %row, i64 %r.column
-  %r.value = load {item}, ptr %r.place, align 1
-  %r.at = add i64 %r.made, %rl
-  %r.target = getelementptr {item}, ptr %values, i64 %r.at
-  store {item} %r.value, ptr %r.target, align 1
-  %r.index.place = getelementptr {index}, ptr %indices, i64 %r.at
-  %r.index = {sorting.resized("%r.number", "i64", index)}
-  store {index} %r.index, ptr %r.index.place, align 1
-  %rl.next = add i64 %rl, 1
-  %rl.more = icmp ult i64 %rl.next, {together}
-  br i1 %rl.more, label %result.one, label %result.done{ROLLED}
-result.done:
-  %r.next = add i64 %r, 1
-  %r.more = icmp ult i64 %r.next, %count
-  br i1 %r.more, label %result, label %done{ROLLED}
-done:
-  %number.next = add i64 %number, 1
-  %more = icmp ult i64 %number.next, %after
-  br i1 %more, label %tile, label %out{ROLLED}
-out:
-  ret void
-}}
-{METADATA}"""
+    made = _Firsts(type_, index, lanes, by_rows, is_unsigned, is_decreasing)
+    return f"{sorting.functions(type_, FIELDS)}\n{made.text.module()}"
 
 
-def _loads(*fields: str) -> str:
-    """What the frame has."""
-    lines = []
-    for place, name in enumerate(fields):
-        lines.append(f"  %{name}.place = getelementptr i64, ptr %frame, i64 {place}")
-        lines.append(f"  %{name} = load {'ptr' if place < _ADDRESSES else 'i64'}, ptr %{name}.place")
-    return "\n".join(lines)
+class _Firsts:
+    def __init__(
+        self, type_: str, index: str, lanes: int, by_rows: bool, is_unsigned: bool, is_decreasing: bool
+    ) -> None:
+        self.text = text = Text(lanes)
+        self._type, self._index, self._by_rows = type_, index, by_rows
+        self._is_unsigned, self._is_decreasing = is_unsigned, is_decreasing
+        self._key, self._entry = sorting.key_type(type_), f"i{8 * sorting.entry_bytes(type_)}"
+        self._together = together = "1" if by_rows else str(lanes)
+        self._frame = frame = text.frame(FIELDS, _ADDRESSES)
+        self._worsts, self._news = (text.let(f"alloca [{together} x {each}], align 64") for each in (self._key, "i64"))
+        block = text.let(f"alloca [{lanes} x {self._key}], align 64")
+        size, inner, count = frame["size"], frame["inner"], frame["count"]
+        self._shared = text.at(frame["memory"], text.mul(frame["reach"], together), self._entry)
+        with text.loop(frame["first"], frame["after"], "1") as tile:
+            outer, inside = (text.let(f"u{name} i64 {tile.index}, {frame['tiles']}") for name in ("div", "rem"))
+            column = text.least(text.mul(inside, together), text.sub(inner, together))
+            row = text.at(frame["elements"], text.add(text.mul(outer, text.mul(size, inner)), column), type_)
+            self._begin(row)
+            step = str(lanes) if by_rows else "1"
+            with text.loop(count, size, step, may_be_none=True) as place:
+                begin = text.least(place.index, text.sub(size, step)) if by_rows else place.index
+                keys, bits = self._better(text.at(row, text.mul(begin, inner), type_), place.index, begin)
+                with text.when(text.let(f"icmp ne i{lanes} {bits}, 0")):
+                    text.do(f"store {_of(self._key, lanes)} {keys}, ptr {block}")
+                    with self._each_bit(bits) as lane:
+                        sequence, element = ("0", text.add(begin, lane)) if by_rows else (lane, place.index)
+                        self._put(self._load(self._key, text.at(block, lane, self._key)), sequence, element)
+            with text.loop("0", together, "1") as each:
+                new = self._load("i64", text.at(self._news, each.index, "i64"))
+                with text.when(text.let(f"icmp ne i64 {new}, 0")):
+                    self._keep("new", each.index)
+            self._end(row, text.add(text.mul(outer, text.mul(count, inner)), column))
 
+    def _begin(self, row: str) -> None:
+        """The first elements of each sequence, in order."""
+        text, frame, type_ = self.text, self._frame, self._type
+        with text.loop("0", frame["count"], "1") as place, text.loop("0", self._together, "1") as each:
+            x = text.at(text.at(row, text.mul(place.index, frame["inner"]), type_), each.index, type_)
+            key = self._key_of(text.let(f"load {type_}, ptr {x}, align 1"), 1)
+            there = text.at(self._kept(each.index), place.index, self._entry)
+            text.do(f"store {self._entry} {self._entry_of(key, place.index)}, ptr {there}")
+        with text.loop("0", self._together, "1") as each:
+            self._keep("first", each.index)
+            text.do(f"store i64 0, ptr {text.at(self._news, each.index, 'i64')}")
 
-def _block(type_: str, key: str, lanes: int, by_rows: bool) -> str:
-    """The keys of a block, and which of them come before the last that is kept. The last block of a row begins where
-    it still is a whole one: those that were in the one before are left out."""
-    lines = [
-        f"%b.x = load {_of(type_, lanes)}, ptr %b.place, align 1",
-        f"%b.keys = call {_of(key, lanes)} @key{lanes}({_of(type_, lanes)} %b.x)",
-    ]
-    if lanes == 1 or not by_rows:
-        lines.append(f"%b.worst = load {_of(key, lanes)}, ptr %worsts")
-    else:
-        lines += [
-            f"%b.last = load {key}, ptr %worsts",
-            f"%b.one = insertelement {_of(key, lanes)} poison, {key} %b.last, i64 0",
-            f"%b.worst = shufflevector {_of(key, lanes)} %b.one, {_of(key, lanes)} poison,"
-            f" {_of('i32', lanes)} zeroinitializer",
-        ]
-    lines.append(f"%b.better = icmp slt {_of(key, lanes)} %b.keys, %b.worst")
-    lines.append(f"%b.all = bitcast {_of('i1', lanes)} %b.better to i{lanes}")
-    if by_rows:
-        lines += [
-            "%b.again = sub i64 %b, %b.begin",
-            f"%b.again.short = trunc i64 %b.again to i{lanes}",
-            f"%b.fresh = shl i{lanes} -1, %b.again.short",
-            f"%b.bits = and i{lanes} %b.all, %b.fresh",
-        ]
-    else:
-        lines.append(f"%b.bits = or i{lanes} %b.all, 0")
-    return "\n".join(f"  {line}" for line in lines)
+    def _better(self, block: str, place: str, begin: str) -> tuple[str, str]:
+        """The keys of a block, and which of them come before the last that is kept. The last block of a row begins
+        where it still is a whole one: those that were in the one before are left out."""
+        text, lanes = self.text, self.text.width
+        keys = self._key_of(text.let(f"load {_of(self._type, lanes)}, ptr {block}, align 1"), lanes)
+        if self._by_rows:
+            worst = text.spread(self._load(self._key, self._worsts), self._key)
+        else:
+            worst = self._load(_of(self._key, lanes), self._worsts)
+        better = text.let(f"icmp slt {_of(self._key, lanes)} {keys}, {worst}")
+        bits = text.let(f"bitcast {_of('i1', lanes)} {better} to i{lanes}")
+        if self._by_rows:
+            again = text.let(f"trunc i64 {text.sub(place, begin)} to i{lanes}")
+            bits = text.let(f"and i{lanes} {bits}, {text.let(f'shl i{lanes} -1, {again}')}")
+        return keys, bits
+
+    def _put(self, key: str, sequence: str, number: str) -> None:
+        """One that may come before the last of its sequence, together with others, which are kept when there are as
+        many as may be."""
+        text, frame = self.text, self._frame
+        worst = self._load(self._key, text.at(self._worsts, sequence, self._key))
+        with text.when(text.let(f"icmp slt {self._key} {key}, {worst}")):
+            new_at = text.at(self._news, sequence, "i64")
+            new = self._load("i64", new_at)
+            there = text.at(self._kept(sequence), text.add(frame["count"], new), self._entry)
+            text.do(f"store {self._entry} {self._entry_of(key, number)}, ptr {there}")
+            now = text.add(new, "1")
+            text.do(f"store i64 {now}, ptr {new_at}")
+            with text.when(text.let(f"icmp eq i64 {now}, {frame['room']}")):
+                self._keep("new", sequence)
+
+    def _end(self, row: str, made: str) -> None:
+        """What is kept of each sequence, as elements and indices."""
+        text, frame, item = self.text, self._frame, f"i{8 * bytes_of(self._type)}"
+        low = (1 << 8 * bytes_of(self._key)) - 1
+        with text.loop("0", frame["count"], "1") as place, text.loop("0", self._together, "1") as each:
+            own = self._load(self._entry, text.at(self._kept(each.index), place.index, self._entry))
+            number = text.let(sorting.resized(text.let(f"and {self._entry} {own}, {low}"), self._entry, "i64"))
+            given = text.at(row, text.add(text.mul(number, frame["inner"]), each.index), item)
+            at = text.add(text.add(made, text.mul(place.index, frame["inner"])), each.index)
+            value = text.let(f"load {item}, ptr {given}, align 1")
+            text.do(f"store {item} {value}, ptr {text.at(frame['values'], at, item)}, align 1")
+            found = text.let(sorting.resized(number, "i64", self._index))
+            text.do(f"store {self._index} {found}, ptr {text.at(frame['indices'], at, self._index)}, align 1")
+
+    def _keep(self, which: str, sequence: str) -> None:
+        """Those that a sequence begins with in order, or as many of them and of its new ones."""
+        text = self.text
+        given = ["%frame", self._kept(sequence), self._shared, text.at(self._worsts, sequence, self._key)]
+        if which == "new":
+            given.append(text.at(self._news, sequence, "i64"))
+        text.do(f"call void @keep_{which}({', '.join(f'ptr {each}' for each in given)})")
+
+    def _kept(self, sequence: str) -> str:
+        """Where the entries of a sequence are."""
+        return self.text.at(self._frame["memory"], self.text.mul(sequence, self._frame["reach"]), self._entry)
+
+    def _load(self, type_: str, place: str) -> str:
+        return self.text.let(f"load {type_}, ptr {place}")
+
+    @contextmanager
+    def _each_bit(self, bits: str) -> Iterator[str]:
+        """What is done for each bit that is 1, from the lowest on, given its number; there is one."""
+        text, type_ = self.text, f"i{self.text.width}"
+        before, one, after, left, further = (text.name() for _ in range(5))
+        text.do(f"br label {before}")
+        text.do(f"{before[1:]}:")
+        text.do(f"br label {one}")
+        text.do(f"{one[1:]}:")
+        at = len(text.lines)
+        zeros = text.call(type_, f"llvm.cttz.{type_}", f"{type_} {left}, i1 true")
+        yield text.let(f"zext {type_} {zeros} to i64")
+        last = text.name()
+        text.do(f"br label {last}")
+        text.do(f"{last[1:]}:")
+        text.do(f"{further} = and {type_} {left}, {text.let(f'sub {type_} {left}, 1')}")
+        more = text.let(f"icmp ne {type_} {further}, 0")
+        text.do(f"br i1 {more}, label {one}, label {after}{ROLLED}")
+        text.do(f"{after[1:]}:")
+        text.lines.insert(at, f"{left} = phi {type_} [{bits}, {before}], [{further}, {last}]")
+
+    def _entry_of(self, key: str, number: str) -> str:
+        """A key, and below it the element's place in its sequence."""
+        text, half = self.text, 8 * bytes_of(self._key)
+        high = text.let(f"shl {self._entry} {text.let(f'sext {self._key} {key} to {self._entry}')}, {half}")
+        return text.let(f"or {self._entry} {high}, {text.let(sorting.resized(number, 'i64', self._entry))}")
+
+    def _key_of(self, x: str, width: int) -> str:
+        """The keys of so many elements: of two the one with the smaller key comes first. Both zeros have one, and all
+        NaN have one beyond infinity."""
+        text, type_, key = self.text, self._type, self._key
+
+        def constant(kind: str, value: str) -> str:
+            return value if width == 1 else f"<{', '.join([f'{kind} {value}'] * width)}>"
+
+        integer, floats = _of("i32", width), _of("float", width)
+        if type_ in ("half", "float"):
+            if type_ == "half":
+                x = text.let(f"fpext {_of(type_, width)} {x} to {floats}")
+            number = text.let(f"fadd {floats} {x}, {constant('float', '0.0')}")
+            is_nan = text.let(f"fcmp uno {floats} {x}, {x}")
+            some = text.let(f"bitcast {floats} {number} to {integer}")
+            nan = constant("i32", "2143289344")
+            bits = text.let(f"select {_of('i1', width)} {is_nan}, {integer} {nan}, {integer} {some}")
+            sign = text.let(f"ashr {integer} {bits}, {constant('i32', '31')}")
+            others = text.let(f"and {integer} {sign}, {constant('i32', str(0x7FFFFFFF))}")
+            order = text.let(f"xor {integer} {bits}, {others}")
+        elif type_ == key:
+            least = -(1 << 8 * bytes_of(key) - 1) if self._is_unsigned else 0
+            order = text.let(f"xor {_of(key, width)} {x}, {constant(key, str(least))}")
+        else:
+            order = text.let(f"{'z' if self._is_unsigned else 's'}ext {_of(type_, width)} {x} to {integer}")
+        return text.let(f"xor {_of(key, width)} {order}, {constant(key, '-1' if self._is_decreasing else '0')}")
 
 
 def _of(kind: str, width: int) -> str:
     """So many of a type."""
     return kind if width == 1 else f"<{width} x {kind}>"
-
-
-def _key(type_: str, width: int, is_unsigned: bool, is_decreasing: bool) -> str:
-    """A function of so many elements, of their keys: of two the one with the smaller key comes first. Both zeros have
-    one, and all NaN have one beyond infinity."""
-
-    def of(kind: str) -> str:
-        return _of(kind, width)
-
-    def constant(kind: str, value: str) -> str:
-        return value if width == 1 else f"<{', '.join([f'{kind} {value}'] * width)}>"
-
-    key, lines = sorting.key_type(type_), []
-    if type_ in ("half", "float"):
-        x = "%x"
-        if type_ == "half":
-            lines.append(f"%wide = fpext {of(type_)} %x to {of('float')}")
-            x = "%wide"
-        lines += [
-            f"%number = fadd {of('float')} {x}, {constant('float', '0.0')}",
-            f"%is_nan = fcmp uno {of('float')} {x}, {x}",
-            f"%some = bitcast {of('float')} %number to {of('i32')}",
-            f"%bits = select {of('i1')} %is_nan, {of('i32')} {constant('i32', '2143289344')}, {of('i32')} %some",
-            f"%sign = ashr {of('i32')} %bits, {constant('i32', '31')}",
-            f"%others = and {of('i32')} %sign, {constant('i32', str(0x7FFFFFFF))}",
-            f"%order = xor {of('i32')} %bits, %others",
-        ]
-    elif type_ == key:
-        least = str(-(1 << 8 * bytes_of(key) - 1) if is_unsigned else 0)
-        lines.append(f"%order = xor {of(key)} %x, {constant(key, least)}")
-    else:
-        lines.append(f"%order = {'z' if is_unsigned else 's'}ext {of(type_)} %x to {of('i32')}")
-    lines.append(f"%key = xor {of(key)} %order, {constant(key, '-1' if is_decreasing else '0')}")
-    head = f"define internal {of(key)} @key{width}({of(type_)} %x) alwaysinline {{"
-    return "\n".join([head, *[f"  {line}" for line in lines], f"  ret {of(key)} %key", "}"])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
+from app.devices.cpu.llvm.bytes import copy
 from app.devices.cpu.llvm.text import Text
 
 
@@ -66,7 +67,7 @@ def tuples(size: int, index: str, length: int, *, is_signed: bool, is_one: bool)
                 value = text.let(f"load i{8 * size}, ptr {update}, align 1")
                 text.do(f"store i{8 * size} {value}, ptr {to}, align 1")
             else:
-                _copy(text, to, update, frame["taken"])
+                copy(text, to, update, frame["taken"])
     return text.module()
 
 
@@ -79,28 +80,3 @@ def _place(text: Text, address: str, index: str, size: str, *, is_signed: bool) 
         return at
     from_end = text.add(at, size)
     return text.let(f"select i1 {text.let(f'icmp slt i64 {at}, 0')}, i64 {from_end}, i64 {at}")
-
-
-def _copy(text: Text, to: str, start: str, count: str) -> None:
-    text.declare("void", "llvm.memcpy.p0.p0.i64", "ptr a, ptr b, i64 c, i1 d")
-    text.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {start}, i64 {count}, i1 false)")
-
-
-@lru_cache(1)
-def zeros() -> str:
-    """The module whose function `kernel` clears bytes: its frame has their address and how many they are."""
-    text = Text(0)
-    frame = text.frame(("bytes", "count"), 1)
-    text.declare("void", "llvm.memset.p0.i64", "ptr a, i8 b, i64 c, i1 d")
-    text.do(f"call void @llvm.memset.p0.i64(ptr {frame['bytes']}, i8 0, i64 {frame['count']}, i1 false)")
-    return text.module()
-
-
-@lru_cache(1)
-def copies() -> str:
-    """The module whose function `kernel` copies bytes: its frame has the addresses of them and of their copies, and how
-    many they are."""
-    text = Text(0)
-    frame = text.frame(("bytes", "copies", "count"), 2)
-    _copy(text, frame["copies"], frame["bytes"], frame["count"])
-    return text.module()

@@ -33,20 +33,11 @@ def run(type_: str) -> int:
     return RUN_BYTES // entry_bytes(type_)
 
 
-_SORTING = """declare i64 @llvm.umin.i64(i64, i64)
-declare i64 @llvm.ctlz.i64(i64, i1)
+_SORTING = """declare i64 @llvm.ctlz.i64(i64, i1)
 declare i{run} @llvm.ctpop.i{run}(i{run})
 declare {entry} @llvm.smin.{entry}({entry}, {entry})
 declare {entry} @llvm.smax.{entry}({entry}, {entry})
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define internal {entry} @entry({key} %key, i64 %number) alwaysinline {{
-  %wide = sext {key} %key to {entry}
-  %high = shl {entry} %wide, {half}
-  %low = {low}
-  %made = or {entry} %high, %low
-  ret {entry} %made
-}}
 
 ; So many entries, from one of two places to either, which is returned; behind them is one that comes last.
 define internal ptr @sorted(ptr %frame, ptr %from, ptr %other, i64 %count) noinline {{
@@ -248,18 +239,18 @@ copy:
 
 
 def functions(type_: str, fields: Sequence[str]) -> str:
-    """Functions of entries of elements of LLVM's `type_`: `entry`, that of a key and a place; `sorted`; `keep_first`
-    and `keep_new`, which put in order what a sequence has and tell the last key that is kept. Of the frame's `fields`,
-    8 bytes each, they read the count of those that are kept, the reach of a sequence's memory, and whom to ask whether
-    to go on."""
+    """Functions of entries of elements of LLVM's `type_`: `sorted`; `keep_first` and `keep_new`, which put in order
+    what a sequence has and tell the last key that is kept. Of the frame's `fields`, 8 bytes each, they read the count
+    of those that are kept, the reach of a sequence's memory, and whom to ask whether to go on."""
     key = key_type(type_)
     half = 8 * bytes_of(key)
     entry = f"i{2 * half}"
-    low, pad = (resized(each, "i64", entry) for each in ("%number", "%p"))
     nothing = (1 << 2 * half - 1) - 1
     sizes = {"half": half, "bytes": half // 4, "run": run(type_), "looking": LOOKING}
     sizes |= {f"at_{name}": fields.index(name) for name in ("look", "watch", "count", "reach")}
-    return _SORTING.format(rolled=ROLLED, key=key, entry=entry, low=low, pad=pad, nothing=nothing, **sizes)
+    return _SORTING.format(
+        rolled=ROLLED, key=key, entry=entry, pad=resized("%p", "i64", entry), nothing=nothing, **sizes
+    )
 
 
 def resized(value: str, given: str, wanted: str) -> str:

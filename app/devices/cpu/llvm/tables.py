@@ -7,8 +7,11 @@ that of its frame. The calls of a stage are taken one by one by any of the threa
 stage before all of them are done. A thread that comes late goes through what is done already without doing anything.
 """
 
+from functools import lru_cache
+
 from app.devices.cpu.llvm import waiting
 from app.devices.cpu.llvm.team_source import TASK_WORDS, loaded
+from app.devices.cpu.llvm.text import Text
 from app.devices.cpu.llvm.waiting import LOT_WORDS
 
 STAGE_WORDS = 8
@@ -74,61 +77,29 @@ out:
 """
 
 
-MOVE_WORDS = 3
-_TABLE, _MOVES, _COUNT, _STAGES, SOURCES = range(5)
-"""Words of the frame of BINDS: the address of a table, that of moves and how many these are, how many stages there are,
-and from SOURCES on addresses. A move is a word of the table, which of these addresses it is, and how many bytes on."""
-
-BINDS = f"""define void @kernel(ptr %frame) {{
-entry:
-{loaded("table", "frame", _TABLE, "ptr")}
-{loaded("moves", "frame", _MOVES, "ptr")}
-{loaded("count", "frame", _COUNT)}
-{loaded("stages", "frame", _STAGES)}
-  %sources = getelementptr i64, ptr %frame, i64 {SOURCES}
-  br label %next_move
-next_move:
-  %m = phi i64 [0, %entry], [%m_next, %move]
-  %more_moves = icmp ult i64 %m, %count
-  br i1 %more_moves, label %move, label %next_stage
-move:
-  %move_place = getelementptr [{MOVE_WORDS} x i64], ptr %moves, i64 %m
-{loaded("word", "move_place", 0)}
-{loaded("source", "move_place", 1)}
-{loaded("offset", "move_place", 2)}
-  %address_place = getelementptr i64, ptr %sources, i64 %source
-  %address = load i64, ptr %address_place
-  %moved = add i64 %address, %offset
-  %target = getelementptr i64, ptr %table, i64 %word
-  store i64 %moved, ptr %target
-  %m_next = add i64 %m, 1
-  br label %next_move
-next_stage:
-  %s = phi i64 [0, %next_move], [%s_next, %stage]
-  %more_stages = icmp ult i64 %s, %stages
-  br i1 %more_stages, label %stage, label %end
-stage:
-  %after = mul i64 %s, {STAGE_WORDS}
-  %taken_word = add i64 %after, {HEAD_WORDS + 1}
-  %taken_place = getelementptr i64, ptr %table, i64 %taken_word
-  %done_place = getelementptr i64, ptr %taken_place, i64 1
-  store i64 0, ptr %taken_place
-  store i64 0, ptr %done_place
-  %s_next = add i64 %s, 1
-  br label %next_stage
-end:
-  ret void
-}}
+MOVE_WORDS, SOURCES = 3, 4
+"""The frame of `binds` has the address of a table, that of moves and how many these are, how many stages there are and,
+from its word SOURCES on, addresses. A move is a word of the table, which of them it is, and how many bytes on.
 """
-"""The module whose function `kernel` makes a table ready for a dispatch: nobody has taken anything of it."""
 
-CLEARS = """declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-define void @kernel(ptr %frame) {
-  %size_place = getelementptr i64, ptr %frame, i64 1
-  %address = load ptr, ptr %frame
-  %size = load i64, ptr %size_place
-  call void @llvm.memset.p0.i64(ptr %address, i8 0, i64 %size, i1 false)
-  ret void
-}
-"""
-"""The module whose function `kernel` sets memory to 0: its frame is an address and a number of bytes."""
+
+@lru_cache(1)
+def binds() -> str:
+    """The module whose function `kernel` makes a table ready for a dispatch: nobody has taken anything of it."""
+    text = Text(0)
+    frame = text.frame(("table", "moves", "count", "stages"), 2)
+
+    def word(pointer: str, number: str) -> str:
+        return text.let(f"load i64, ptr {text.at(pointer, number, 'i64')}")
+
+    with text.loop("0", frame["count"], "1", note="", may_be_none=True) as each:
+        move = text.at(frame["moves"], text.mul(each.index, str(MOVE_WORDS)), "i64")
+        target, source, offset = (word(move, str(number)) for number in range(MOVE_WORDS))
+        moved = text.add(word(text.at("%frame", str(SOURCES), "i64"), source), offset)
+        text.do(f"store i64 {moved}, ptr {text.at(frame['table'], target, 'i64')}")
+    with text.loop("0", frame["stages"], "1", note="", may_be_none=True) as stage:
+        first = text.add(text.mul(stage.index, str(STAGE_WORDS)), str(HEAD_WORDS + 1))
+        taken = text.at(frame["table"], first, "i64")
+        for place in (taken, text.at(taken, "1", "i64")):
+            text.do(f"store i64 0, ptr {place}")
+    return text.module()
