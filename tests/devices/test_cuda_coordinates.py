@@ -208,7 +208,7 @@ def test_what_no_inner_loop_changes_is_computed_outside() -> None:
 
 
 def test_kernels_compile() -> None:
-    """For Ampere or for Hopper, since nothing is written for one of them; of each kind some, unless all is asked for."""
+    """For Ampere or Hopper, as nothing is written for one of them; of each kind some, unless all is asked for."""
     chosen = cases() if EXHAUSTIVE else {each.name.partition(" ")[0]: each for each in cases()}.values()
     sources = {coordinate_source(each.operator, name)[0] for each in chosen for name in each.operator.outputs}
     assert len(sources) > 20

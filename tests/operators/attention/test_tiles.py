@@ -13,7 +13,6 @@ from tests.gpu import assert_compiles, first_gpu
 from tests.operators import calls
 from tests.operators.calls import run
 
-
 COMPILED = (
     *(Form(8, 64, 64), Form(2, 4, 20), Form(4, 128, 128), Form(4, 36, 96), Form(8, 64, 64, dtype="float16")),
     *(Form(4, 128, 128, False, "float32", "float16"), Form(2, 8, 40, False, "float16", "float32")),
