@@ -16,15 +16,19 @@ import httpx
 import hypothesis
 import pytest
 
+from tests.preloaded import Preloaded
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # The same examples every time, and none fails for being slow on a busy machine.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
 
-# A busy machine may take longer than the five seconds after which httpx gives up.
+# A busy machine may take longer than the five seconds after which httpx gives up. Each client would read all
+# certificates of authorities for itself, which takes 40 ms.
+CERTIFICATES = httpx.create_ssl_context()
 for waits in (httpx.Client.__init__, httpx.AsyncClient.__init__, httpx.get, httpx.post):
-    (waits.__kwdefaults__ or {})["timeout"] = 60
+    (waits.__kwdefaults__ or {}).update(timeout=60, verify=CERTIFICATES)
 
 if sys.dont_write_bytecode:
     # Several hundred processes are started, and each would take two seconds to compile the same modules again.
@@ -109,7 +113,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 class RunningServer:
     """A server process and where it answers: its URL, or the path of its Unix domain socket."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "Preloaded | subprocess.Popen[bytes]"
     url: str
     log: Path
 
@@ -128,12 +132,8 @@ def running_server(
     log: Path, *flags: str, command: Sequence[str | Path] = SERVER, **environment: str
 ) -> Iterator[RunningServer]:
     """`dmlserve serve` with `flags` on a free port, ready for requests; `environment` is added to ours."""
-    ours = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error::RuntimeWarning"}  # NumPy's are faults of ours
-    environment = ours | {"DMLSERVE_WORKERS": "1"} | environment  # on large machines, too
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [*command, "serve", "--port", "0", *flags], stderr=stderr, stdout=stderr, env=os.environ | environment
-        )
+    environment = {"DMLSERVE_WORKERS": "1"} | environment  # on large machines, too
+    process = _started(log, command, ["serve", "--port", "0", *flags], environment)
     try:
         url = _address(process, log)
         yield RunningServer(process, url, log)
@@ -142,7 +142,25 @@ def running_server(
         process.wait()
 
 
-def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+def _started(
+    log: Path, command: Sequence[str | Path], arguments: Sequence[str], environment: dict[str, str]
+) -> "Preloaded | subprocess.Popen[bytes]":
+    """A process of its own. It imports the service itself if the command is another one, or if its environment tells
+    Python or a library something."""
+    is_python = command[0] == sys.executable
+    program = command[1:] if is_python else command
+    is_one = len(program) == 1 + (program[0] == "-c") if is_python else command == (COMMAND,)
+    with log.open("wb") as written:
+        if is_one and all(name.startswith("DMLSERVE_") for name in environment):
+            number = written.fileno()
+            return Preloaded([*map(str, program), *arguments], os.environ | environment, number, number)
+        ours = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error::RuntimeWarning"}  # NumPy's are faults of ours
+        return subprocess.Popen(
+            [*command, *arguments], stderr=written, stdout=written, env=os.environ | ours | environment
+        )
+
+
+def _address(process: "Preloaded | subprocess.Popen[bytes]", log: Path) -> str:
     """Where the server listens, as its log says, once it does."""
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:

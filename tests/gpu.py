@@ -35,6 +35,9 @@ def assert_recorded(kernel: Kernel, gpu: CudaDevice) -> None:
     assert ready.work._graphs
 
 
+_compiled = cache(compile_source)  # types of one size have the same source
+
+
 def assert_compiles(source: str, *architectures: int) -> None:
     """By NVRTC, for each of `architectures`, or the test is skipped."""
     try:
@@ -42,4 +45,4 @@ def assert_compiles(source: str, *architectures: int) -> None:
     except Exception as error:
         pytest.skip(f"there is no NVRTC: {error}")
     for architecture in architectures:
-        assert compile_source(source, architecture).startswith(b"\x7fELF")
+        assert _compiled(source, architecture).startswith(b"\x7fELF")

@@ -1,4 +1,4 @@
-"""ASIN, ACOS and ATAN as loops compute them, beside long double."""
+"""ASIN, ACOS and ATAN as loops compute them, beside float64, whose own errors are a millionth of theirs."""
 
 from collections.abc import Callable
 
@@ -36,8 +36,8 @@ def test_every_float32_in_509_is_next_to_what_is_exact(name: str) -> None:
     x = np.concatenate([x, np.array(ends, np.float32)])
     made = by_loops(function, x, DataType.FLOAT32)
     with np.errstate(all="ignore"):
-        exact = exactly(x.astype(np.longdouble))
-        off = np.abs(made.astype(np.longdouble) - exact) / np.spacing(np.abs(exact).astype(np.float32))
+        exact = exactly(x.astype(np.float64))
+        off = np.abs(made - exact) / np.spacing(np.abs(exact).astype(np.float32))
     np.testing.assert_array_equal(np.isnan(made), np.isnan(exact))
     np.testing.assert_array_equal(np.signbit(made[~np.isnan(made)]), np.signbit(exact[~np.isnan(made)]))
     assert np.nanmax(off) < 1.3

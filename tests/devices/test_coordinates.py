@@ -170,13 +170,13 @@ OF_INTEGERS = ("ARGMAX", "ARGMIN", "L1", "MAX", "MIN", "MULTIPLY", "SUM", "SUM_S
     ("function", "last"), [*((each, False) for each in Reduce.FUNCTIONS), ("ARGMAX", True), ("ARGMIN", True)]
 )
 def test_reductions(device: NumpyDevice, compiler: Compiler | None, function: str, last: bool) -> None:
-    """Loops are compiled for every other type, in turns, unless all is asked for."""
+    """Loops are compiled for every third type, in turns, unless all is asked for."""
     rng = np.random.default_rng(3)
     turn = Reduce.FUNCTIONS.index(function) + last
     for place, data_type in enumerate(TYPES):
         if not data_type.startswith("FLOAT") and function not in OF_INTEGERS:
             continue
-        if compiler and not EXHAUSTIVE and (place + turn) % 2:
+        if compiler and not EXHAUSTIVE and (place + turn) % 3:
             continue
         sizes = [int(each) for each in rng.integers(1, 8, rng.integers(1, 5))]
         axes = [int(each) for each in np.flatnonzero(rng.integers(0, 2, len(sizes)))] or [0]
@@ -290,7 +290,7 @@ def test_positions_among_uneven_counts(device: NumpyDevice, name: Any, dtype: An
     """Ties, NaN, and the value that stands for nothing among them."""
     rng = np.random.default_rng(6)
     values = [-np.inf, np.inf, np.nan, 1, 2, 2] if dtype is np.float32 else [-128, 127, 1]
-    for _ in range(20):
+    for _ in range(8):
         x = rng.choice(values, (12, 4, 3), p=None).astype(dtype)
         if rng.random() < 0.5:
             x[...] = np.where(np.isnan(x), dtype(values[0]), x) if dtype is np.float32 else x
@@ -311,7 +311,8 @@ def test_positions_among_uneven_counts(device: NumpyDevice, name: Any, dtype: An
 
 
 @pytest.mark.parametrize("data_type", TYPES)
-def test_totals_of_nothing(device: NumpyDevice, data_type: DataType) -> None:
+def test_totals_of_nothing(device: NumpyDevice, compiler: Compiler | None, data_type: DataType) -> None:
+    """Loops that find positions are compiled for one of them with each type, in turns, unless all is asked for."""
     x = np.ones(3, numpy_type(data_type))
     of = operand(x)
     limits = np.iinfo(x.dtype) if x.dtype.kind != "f" else None
@@ -325,7 +326,8 @@ def test_totals_of_nothing(device: NumpyDevice, data_type: DataType) -> None:
         for count in (0, -5):
             made = run(device, of_expression(expression, [2], data_type, x, n=count), {"X": x})["Y"]
             assert made.tolist() == [expected] * 2
-    for name in POSITIONS:
+    turn = TYPES.index(data_type) % len(POSITIONS)
+    for name in POSITIONS if EXHAUSTIVE or not compiler else POSITIONS[turn : turn + 1]:
         expression = c.position_over(name, [N], lambda a: of[[a]])  # type: ignore[arg-type]
         assert run(device, of_expression(expression, [1], DataType.INT64, x, n=0), {"X": x})["Y"].tolist() == [0]
 

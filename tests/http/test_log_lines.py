@@ -23,6 +23,7 @@ from app.http.telemetry.access_log import AccessLog
 from tests.cli.command import dmlserve, refusal
 from tests.conftest import ROOT, SERVER, RunningServer, ServerFactory
 from tests.http.load import SECONDS, metric, series, wait_until
+from tests.preloaded import Preloaded
 
 LONG = "/" + "x" * 8000
 """A path that makes a line of some 16 KB."""
@@ -52,8 +53,7 @@ def logging_to(stderr: int, tmp_path: Path, *flags: str) -> Iterator[RunningServ
     """A server whose standard error is `stderr`, which is closed here; it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [*SERVER, "serve", "--port", str(port), *flags]
-    process = subprocess.Popen(command, stderr=stderr, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    process = Preloaded([str(SERVER[-1]), "serve", "--port", str(port), *flags], os.environ, 1, stderr)
     os.close(stderr)
     running = RunningServer(process, f"http://127.0.0.1:{port}", tmp_path / "none")
     try:

@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +20,8 @@ from app.http.server.limit import ConnectionLimit
 from app.http.server.server import Server, listen
 from app.http.server.tls import ADMITTED
 from app.settings import Settings
+from tests.preloaded import Preloaded
 
-ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 30.0
 """After which a test fails instead of hanging, in seconds."""
 
@@ -113,19 +111,15 @@ class ServerProcess:
     """A server in a process of its own."""
 
     def __init__(self, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            cwd=ROOT,
-            env={"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        (stdout, out), (stderr, err) = os.pipe(), os.pipe()
+        self._process = Preloaded(["-c", PROGRAM, *arguments], {}, out, err, error=Warning)
+        os.close(out)
+        os.close(err)
+        self._stdout, self._stderr = open(stdout), open(stderr)  # noqa: SIM115 - closed by `kill`
         self.port = 0
 
     def wait_until_up(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        for line in self._stderr:
             if found := re.search(r"running on http://127\.0\.0\.1:(\d+)", line):
                 self.port = int(found[1])
                 return
@@ -136,8 +130,7 @@ class ServerProcess:
         return self._process.pid
 
     def next_line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().rstrip()
+        return self._stdout.readline().rstrip()
 
     def send(self, *signals: signal.Signals) -> None:
         for each in signals:
@@ -150,16 +143,14 @@ class ServerProcess:
 
     def end(self) -> tuple[int, list[str], str]:
         """Waits for the process to exit; the exit code, the lines it still printed and what it logged."""
-        out, log = self._process.communicate(timeout=TIMEOUT_SECONDS)
-        return self._process.returncode, out.splitlines(), log
+        status = self._process.wait(TIMEOUT_SECONDS)
+        return status, self._stdout.read().splitlines(), self._stderr.read()
 
     def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
-        for stream in (self._process.stdout, self._process.stderr):
-            assert stream is not None
-            stream.close()
+        self._process.kill()
+        self._process.wait()
+        self._stdout.close()
+        self._stderr.close()
 
 
 class Starter:

@@ -18,6 +18,7 @@ import pytest
 from onnx import ModelProto
 
 from app.contract.violations import ContractError
+from app.devices.cpu.llvm.compiler import Compiler
 from app.engine.prepared import Outcome
 from app.engine.service import Abandoned, DeadlineExceeded, Draining, Service
 from app.engine.workers import QueueFull
@@ -40,8 +41,15 @@ ROWS = model(
     "{ h = MatMul(x, w) y = Tanh(h) a = Abs(x) u = Sqrt(a) n = Add(k, k) }",
     w=W,
 )
+COMPILER = Compiler()
 SECONDS = 30.0
 """How long to wait for what must happen, on a machine however busy."""
+
+
+@pytest.fixture(autouse=True)
+def _one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All services have the same loops, compiled once."""
+    monkeypatch.setattr("app.engine.service.Compiler", lambda: COMPILER)
 
 
 async def turns() -> AsyncIterator[None]:

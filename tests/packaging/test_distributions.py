@@ -114,9 +114,7 @@ def test_service_works_from_a_clean_environment(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setattr("tests.conftest.COMMAND", installed / "dmlserve")
-    with running_server(tmp_path / "log") as server:
+    with running_server(tmp_path / "log", command=(installed / "dmlserve",), PYTHONPATH="") as server:
         with httpx.Client(base_url=server.url) as client:
             page = client.get("/docs").raise_for_status().text
             assets = re.findall(r'(?:src|href)="([^"]+)"', page)

@@ -7,11 +7,13 @@ import pytest
 
 from app.contract.constants import DataType
 from app.memory.arrays import Array, numpy_type
-from app.operators.indexing import rows, scans_on_gpu
+from app.operators.indexing import scans, scans_on_gpu
 from app.operators.indexing.scans_on_gpu import LEAST_PART, PARTS
 from tests.contract.refusals import check_wording
+from tests.gpu import first_gpu
 from tests.operators.arrays import laid_out
 from tests.operators.descriptors import descriptor, refusals
+from tests.operators.indexing import running
 from tests.operators.indexing.running import run, sizes_of
 
 P = "DML_OPERATOR_"
@@ -58,12 +60,12 @@ def expected_scan(x: Array, kind: str, axis: int, direction: str, exclusive: boo
 @of_each_type
 @directions
 @exclusives
-@pytest.mark.parametrize("most", [rows.MOST, 5])
+@pytest.mark.parametrize("most", [scans.IN_CACHE, 5])
 def test_random_tensors(
     kind: str, data_type: DataType, direction: str, exclusive: bool, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All at a time, and in pieces."""
-    monkeypatch.setattr(rows, "MOST", most)
+    monkeypatch.setattr(scans, "IN_CACHE", most)
     rng = np.random.default_rng(1)
     dtype = numpy_type(data_type)
     for _ in range(8):
@@ -94,13 +96,16 @@ def test_rows_around_those_of_a_block(data_type: DataType, direction: str, exclu
             np.testing.assert_array_equal(made, expected_scan(x, "CUMULATIVE_SUMMATION", 1, direction, exclusive))
 
 
-@pytest.mark.usefixtures("on_cpu_and_gpu")
+@pytest.mark.gpu
 @of_each_kind
 @directions
 @exclusives
 @pytest.mark.parametrize("data_type", [DataType("FLOAT16"), DataType("FLOAT32"), DataType("INT64"), DataType("UINT32")])
-def test_long_rows(kind: str, data_type: DataType, direction: str, exclusive: bool) -> None:
-    """On a GPU in one part, in several, and in as many as there are."""
+def test_long_rows(
+    kind: str, data_type: DataType, direction: str, exclusive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one part, in several, and in as many as there are. To a CPU they are rows as others."""
+    monkeypatch.setattr(running, "DEVICE", first_gpu())
     rng, dtype = np.random.default_rng(3), numpy_type(data_type)
     for count, length in (
         (3, LEAST_PART),

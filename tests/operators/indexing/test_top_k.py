@@ -51,7 +51,7 @@ def run_it(x: Array, axis: int, count: int, direction: str, **outputs: Array) ->
 @pytest.mark.parametrize("most", [rows.MOST, 5])
 def test_random_tensors(data_type: DataType, direction: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of any bits, and of few numbers, so that many are equal; all at a time, and in pieces."""
-    monkeypatch.setattr(rows, "MOST", most)
+    monkeypatch.setattr(rows.pieces, "__defaults__", (most,))
     rng = np.random.default_rng(1)
     dtype = numpy_type(data_type)
     for turn in range(6):

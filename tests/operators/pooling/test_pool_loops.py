@@ -26,6 +26,8 @@ from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
 
 HELPERS = ThreadPoolExecutor(1)
+JUDGE = NumpyDevice(HELPERS, 1)
+"""By NumPy's calls, for which nothing is compiled: loops by coordinates take ten times as long to make as these."""
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +127,7 @@ def test_windows_are_those_by_coordinates(
     made, *places = outputs(kernel, x, pooled, types)
     monkeypatch.setattr(cpu_device, "_OF_COORDINATES", ())
     monkeypatch.setattr(cpu_device, "array_kernel", lambda *_, **__: None)
-    judge = device._kernel(operator, None, 1)
+    judge = JUDGE._kernel(operator, None, 1)
     assert isinstance(judge, CoordinateKernel | InTurn)
     right, *right_places = outputs(judge, x, pooled, types)
     np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
@@ -242,7 +244,7 @@ def test_squares_around_elements_are_those_of_windows(
     kernel = device._kernel(operator, None, 1)
     assert isinstance(kernel, CallsKernel)
     monkeypatch.setattr(cpu_device, "ended_windows_kernel", lambda *_, **__: None)
-    judge = device._kernel(operator, None, 1)
+    judge = JUDGE._kernel(operator, None, 1)
     assert isinstance(judge, CoordinateKernel)
     made, right = (computed(each, x, sizes) for each in (kernel, judge))
     np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
