@@ -46,6 +46,9 @@ def test_help_lists_every_setting_with_flag_variable_default_and_meaning(columns
         assert _without_blanks(info.description or "?") in entry
         assert f"[env:DMLSERVE_{name.upper()};default:{default}]" in entry
         assert all(choice in entry for choice in _choices(name))
+    kinds = {"max_body_bytes": "BYTES", "body_seconds": "SECONDS", "port": "INTEGER", "trace_ratio": "NUMBER"}
+    for name, kind in (kinds | {"host": "TEXT", "docs": f"/ {_off('docs')}"}).items():
+        assert entries[_flag(name)].startswith(f"{_flag(name)} {kind}")
     assert len(entries) == 1 + len(SETTINGS) + 1, "usage, the settings, --help"
     assert re.findall(r"^(\w.+):$", text, re.MULTILINE) == [*GROUPS, "Other"]
     assert text.index("API keys:") < text.index("--api-keys-file") < text.index("Logs, traces and pages:")
