@@ -116,6 +116,14 @@ def test_what_was_outgrown_is_given_back(coding: str) -> None:
 
 
 @coding
+def test_of_what_a_body_may_have_it_takes_what_it_needs(coding: str) -> None:
+    with MemoryAccount(1 << 23).open() as memory:
+        content = decompress(COMPRESS[coding](bytes(1 << 20)), coding.encode(), 1 << 30, memory)
+        assert len(content) == 1 << 20
+        assert memory.held <= 1 << 22
+
+
+@coding
 def test_much_that_follows(coding: str) -> None:
     packed = COMPRESS[coding](b"{}") + bytes(1 << 20)
     with MemoryAccount(1 << 30).open() as memory, pytest.raises(Unreadable, match="goes on for 1048576 bytes after"):
@@ -269,8 +277,11 @@ class TestGzipMembers:
 
         with mock.patch("zlib.decompressobj", Counting):
             assert self.undone(data) == b""
-        assert len(pieces) == 5000
-        assert max(pieces) <= 1024
+            assert len(pieces) == 5000
+            assert max(pieces) <= 1024
+            large = np.random.default_rng(0).bytes(1 << 21)
+            assert self.undone(gzip.compress(large)) == large
+        assert max(pieces) == 1 << 18
 
     def test_others_have_their_turn_now_and_then(self) -> None:
         """Not after each, or a body of many would take a worker for long that does nothing."""

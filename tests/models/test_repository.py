@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO, NoReturn
 
 import httpx
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from app.contract.violations import ContractError, Violation
+from app.devices.device import Cancelled
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.asgi import Application
@@ -27,7 +29,7 @@ from app.models.onnx.importer import import_model
 from app.models.onnx.reading import Unreadable
 from app.models.repository import config, layout
 from app.models.repository.config import BadConfig, parse, text_in
-from app.models.repository.model import LoadedModel, blaming_nodes, read
+from app.models.repository.model import LoadedModel, blaming_nodes, pausing, read
 from app.models.repository.repository import NotReady, Repository, UnknownModel
 from app.models.repository.switches import UNTOUCHED, LocalSwitches, SharedSwitches, Switch
 from app.settings import Settings, Unusable
@@ -405,3 +407,17 @@ def test_a_config_that_notepad_wrote(tmp_path: Path) -> None:
     """With a byte order mark, as protobuf takes it."""
     (file := tmp_path / "config.pbtxt").write_bytes(b'\xef\xbb\xbfname: "some"\r\n')
     assert parse(text_in(file)) == {"name": ["some"]}
+
+
+def test_who_imports_a_model_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each half a millisecond, and ends where nobody waits for it any more."""
+    now, slept, ends = [0], list[int](), [False]
+    clock = SimpleNamespace(perf_counter=lambda: now[0] / (1 << 13), sleep=lambda seconds: slept.append(now[0]))
+    monkeypatch.setattr("app.models.repository.model.time", clock)
+    pause = pausing(lambda: ends[0])
+    for now[0] in range(16):
+        pause()
+    assert slept == [5, 10, 15]
+    ends[0] = True
+    with pytest.raises(Cancelled):
+        pause()
