@@ -1,6 +1,7 @@
 """What a repository has of its models, without a server."""
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -289,6 +290,29 @@ def test_a_model_that_is_not_read_takes_no_memory(opened: Opened, tmp_path: Path
     with pytest.raises(BadConfig, match="in the folder"):
         read("m", "1", tmp_path / "affine.onnx", tmp_path / "config", opened.service, lambda: False)
     assert opened.service.memory.used == before
+
+
+def test_a_file_that_breaks_off_takes_no_memory(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EIO, "Input/output error")
+
+    before = opened.service.memory.used
+    monkeypatch.setattr("app.models.repository.model.read_model", fail)
+    with pytest.raises(Unreadable, match=r"^It cannot be read: Input/output error\.$"):
+        read("m", "1", tmp_path / "affine.onnx", None, opened.service, lambda: False)
+    assert opened.service.memory.used == before
+
+
+def test_a_file_may_be_as_large_as_the_limit(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "affine.onnx"
+    size = file.stat().st_size
+    monkeypatch.setattr(opened.service.settings, "max_model_bytes", size)
+    read("m", "1", file, None, opened.service, lambda: False).close()
+    monkeypatch.setattr(opened.service.settings, "max_model_bytes", size - 1)
+    with pytest.raises(Unreadable, match=rf"^It has {size} bytes, where max_model_bytes allows {size - 1}\.$"):
+        read("m", "1", file, None, opened.service, lambda: False)
 
 
 def test_external_data_are_charged_before_they_are_read(
