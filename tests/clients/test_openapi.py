@@ -173,6 +173,12 @@ def test_every_component_is_used_and_described(document: Json) -> None:
             assert "title" not in component, "generators would name classes by it"
 
 
+def test_which_headers_are_numbers(document: Json) -> None:
+    kinds = {name: header["schema"] for name, header in document["components"]["headers"].items()}
+    numbers = ("Inference-Header-Content-Length", "Retry-After")
+    assert kinds == dict.fromkeys(kinds, {"type": "string"}) | dict.fromkeys(numbers, {"type": "integer"})
+
+
 @every_operation
 def test_every_operation_is_described(document: Json, method: str, path: str) -> None:
     operation = found(document, method, path)
