@@ -66,11 +66,11 @@ def _setting_flag(name: str, info: FieldInfo) -> Callable[[Callable[..., None]],
             shown = ",".join(default)
         case _:
             shown = str(default)
-    kind = None if isinstance(default, bool) else str  # Settings judge what a value may be, wherever it comes from
     choices = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
     unit = {"bytes": "BYTES", "seconds": "SECONDS"}.get(name.rpartition("_")[2])
     kinds = {int: "INTEGER", float: "NUMBER"}
     metavar = f"[{'|'.join(choices)}]" if choices else unit or kinds.get(type(default), "TEXT")
     text = f"{info.description}  [env: {variable_of(name)}; default: {shown or 'unset'}]"
     complete = names(choices) if choices else _FILES.get(name)
-    return click.option(flag, name, type=kind, metavar=metavar, default=None, help=text, shell_complete=complete)
+    # Without a type of click's: Settings judge what a value may be, wherever it comes from.
+    return click.option(flag, name, metavar=metavar, default=None, help=text, shell_complete=complete)

@@ -5,7 +5,7 @@ from itertools import product
 from math import ceil, floor, inf, isfinite, nan, prod, trunc
 from typing import TypeAlias
 
-from app.formula.coordinates import Coordinate, Element, Index, Total
+from app.formula.coordinates import Coordinate, Index, Total
 from app.formula.uniform import Numbers, evaluator, uniform_parts
 from app.formula.values import BOOL, Operation, Value, integer_range, is_float, parts
 
@@ -89,8 +89,6 @@ class Ranges:
                 return 0, self._sizes[node.axis] - 1
             case Index():
                 return 0, max(self.most(self._counts[node]) - 1, 0)
-            case Element() if node.stored.value.lower() == node.type:
-                return integer_range(node.type)
             case Total(name="sum"):
                 count = prod(map(self.most, node.counts))
                 low, high = self.of(node.argument)
@@ -203,7 +201,7 @@ def _extremes(function: Callable[[int, int], int]) -> Callable[[Range, Range], R
 def _quotient(a: Range, b: Range) -> Range:
     divisors = [each for each in (*b, 1, -1) if each and b[0] <= each <= b[1]]
     ends = [abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in product(a, divisors)]
-    if a[0] < 0 < a[1] or b[0] <= 0 <= b[1]:
+    if b[0] <= 0 <= b[1]:  # by 0 it is 0
         ends.append(0)
     return min(ends), max(ends)
 

@@ -52,6 +52,17 @@ def test_files_are_left_to_the_shell(words: list[str]) -> None:
     assert completed(*words) == [f"file,{words[-1]}"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [
+        *(("file", each) for each in ("--api-keys-file", "--log-file", "--tls-certificate", "--tls-key", "--uds")),
+        *(("dir", each) for each in ("--models", "--kernel-cache")),
+    ],
+)
+def test_settings_that_are_files_and_folders(kind: str, flag: str) -> None:
+    assert completed("serve", flag, "x") == [f"{kind},x"]
+
+
 def test_the_readme_says_how() -> None:
     lines = re.findall(r"^.*_DMLSERVE_COMPLETE=.*$", README, re.MULTILINE)
     assert [re.findall("[a-z]+(?=_source)", line) for line in lines] == [["bash"], ["zsh"], ["fish"]]

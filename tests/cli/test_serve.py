@@ -5,13 +5,15 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from itertools import chain
+from math import inf, nextafter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import httpx
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from app.cli.flags import GROUPS
 from app.settings import Settings
@@ -44,6 +46,9 @@ def test_help_lists_every_setting_with_flag_variable_default_and_meaning(columns
         assert _without_blanks(info.description or "?") in entry
         assert f"[env:DMLSERVE_{name.upper()};default:{default}]" in entry
         assert all(choice in entry for choice in _choices(name))
+    kinds = {"max_body_bytes": "BYTES", "body_seconds": "SECONDS", "port": "INTEGER", "trace_ratio": "NUMBER"}
+    for name, kind in (kinds | {"host": "TEXT", "docs": f"/ {_off('docs')}"}).items():
+        assert entries[_flag(name)].startswith(f"{_flag(name)} {kind}")
     assert len(entries) == 1 + len(SETTINGS) + 1, "usage, the settings, --help"
     assert re.findall(r"^(\w.+):$", text, re.MULTILINE) == [*GROUPS, "Other"]
     assert text.index("API keys:") < text.index("--api-keys-file") < text.index("Logs, traces and pages:")
@@ -109,8 +114,43 @@ def test_bad_value_is_one_line(flags: list[str], environment: dict[str, str], me
     assert line.startswith(message)
 
 
-def test_the_most_that_limits_may_be() -> None:
-    assert Settings(max_memory_bytes=(1 << 63) - 1).max_memory_bytes == (1 << 63) - 1
+MOST, LARGEST = (1 << 63) - 1, sys.float_info.max
+FLOATS = {name for name, info in SETTINGS.items() if info.annotation is float}
+ENDS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("crossover_elements", "pinned_bytes", "idle_buffer_bytes"), (0, MOST)),
+    **dict.fromkeys(("keep_alive_seconds", "shutdown_seconds", "max_connections", "max_numbers"), (1, MOST)),
+    **dict.fromkeys(("max_model_bytes", "max_body_bytes", "max_structure_bytes", "max_graph_bytes"), (1024, MOST)),
+    **dict.fromkeys(("max_header_bytes", "max_graph_structure_bytes"), (1024, MOST)),
+    **dict.fromkeys(("drain_seconds", "graph_seconds"), (0, LARGEST)),
+    **dict.fromkeys(("deadline_seconds", "header_seconds", "body_seconds", "send_seconds"), (nextafter(0, 1), LARGEST)),
+    "max_tensor_bytes": (4, MOST),
+    "max_memory_bytes": (1 << 20, MOST),
+    "staging_bytes": (4 << 20, MOST),
+    "port": (0, 65535),
+    "trace_ratio": (0, 1),
+    "max_model_graphs": (1, 4096),
+    "max_batch": (1, 256),
+    "max_delay_us": (0, 10_000_000),
+    "workers": (0, 256),
+    "transfer_threads": (0, 64),
+    "threads": (1, 1024),
+    "queue_depth": (0, 65536),
+    "max_depth": (8, 256),
+    "max_graph_nodes": (1, 65536),
+    "max_graphs": (1, 1024),
+}
+"""The least and the most of each setting that is a number."""
+
+
+def test_how_small_and_how_large_settings_may_be() -> None:
+    assert ENDS.keys() == {name for name, info in SETTINGS.items() if info.annotation in (int, float)}
+    for name, (least, most) in ENDS.items():
+        for value in (least, most):
+            assert getattr(Settings.model_validate({name: value}), name) == value
+        below, above = (nextafter(least, -inf), nextafter(most, inf)) if name in FLOATS else (least - 1, most + 1)
+        for value in (below, above):
+            with pytest.raises(ValidationError, match=name):
+                Settings.model_validate({name: value})
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,24 @@ def test_every_component_is_used_and_described(document: Json) -> None:
             assert "title" not in component, "generators would name classes by it"
 
 
+def test_what_generators_would_take_for_something_else(document: Json) -> None:
+    """Integers for those of 32 bits, titles for names of classes, the type of Type for a schema of that name, and one
+    of several objects for one that has all fields."""
+    schemas = document["components"]["schemas"]
+    assert {part["format"] for part in everything(schemas) if part.get("type") == "integer"} == {"int64"}
+    fields = [(name, field) for name, schema in schemas.items() for field in schema.get("properties", {}).values()]
+    titles = {name: field["title"] for name, field in fields if "title" in field}
+    assert titles == {name: "OperatorType" for name in schemas if f"{name}Type" in schemas} != {}
+    choices = [part["anyOf"] for part in everything(schemas) if "anyOf" in part]
+    assert not any(all("$ref" in each for each in choice) for choice in choices)
+
+
+def test_which_headers_are_numbers(document: Json) -> None:
+    kinds = {name: header["schema"]["type"] for name, header in document["components"]["headers"].items()}
+    numbers = ("Inference-Header-Content-Length", "Retry-After")
+    assert kinds == dict.fromkeys(kinds, "string") | dict.fromkeys(numbers, "integer")
+
+
 @every_operation
 def test_every_operation_is_described(document: Json, method: str, path: str) -> None:
     operation = found(document, method, path)

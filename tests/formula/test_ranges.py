@@ -1,6 +1,7 @@
 """Ranges of integers, against what NumPy computes."""
 
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -90,16 +91,52 @@ def part_of_window(begin: Value, size: int) -> Value:
     return minimum(begin + size, 12) - maximum(begin, 0)
 
 
+def a(i: Value) -> Value:
+    """From -4 to 5."""
+    return cast(i, "float32") - 4
+
+
+def b(i: Value) -> Value:
+    """From -6 to 12."""
+    return cast(i, "float32") * 2 - 6
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
         (lambda i: i * 3 - 2, (-2, 25)),
+        (lambda i: cast(i < 5, INT64), (0, 1)),
         (lambda i: maximum(minimum(i, N), 2), (2, 7)),
         (lambda i: quotient(i - 4, 2), (-2, 2)),
+        (lambda i: quotient(i + 8, minimum(i, 1)), (0, 17)),  # by 0 it is 0
+        (lambda i: absolute(i - 4), (0, 5)),
+        (lambda i: absolute(i - 20), (11, 20)),
         (lambda i: remainder_of_floor(i, 4), (0, 3)),
+        (lambda i: remainder_of_floor(i, -4), (-3, 0)),
+        (lambda i: remainder_of_floor(i, i * 2 - 9), (-8, 8)),
         (lambda i: remainder_of_truncation(i, 400), (0, 9)),
+        (lambda i: remainder_of_truncation(i, 1), (0, 0)),
+        (lambda i: remainder_of_truncation(i + 5, 4), (0, 3)),
+        (lambda i: remainder_of_truncation(i - 20, 4), (-3, 0)),
+        (lambda i: remainder_of_truncation(i * 100, i - 9), (0, 8)),
         (lambda i: c.sum_over([i], lambda k: k), (0, 9 * 8)),
+        (lambda i: c.sum_over([1], lambda k: k + 5), (0, 5)),  # it may be of nothing
+        (lambda i: c.sum_over([2], lambda k: k - 1), (-2, 0)),
         (lambda i: c.position_over("first_minimum", [i, 3], lambda k, m: k), (0, 9 * 3 - 1)),
+        (lambda i: c.position_over("first_minimum", [1], lambda k: k + i), (0, 0)),
+        (lambda i: saturate(cast(i + 2, "float32"), INT64), (0, 11)),  # NaN is 0
+        (lambda i: saturate(cast(-i - 2, "float32"), INT64), (-11, 0)),
+        (lambda i: saturate(a(i) + b(i), INT64), (-10, 17)),
+        (lambda i: saturate(a(i) - b(i), INT64), (-16, 11)),
+        (lambda i: saturate(a(i) * b(i), INT64), (-48, 60)),
+        (lambda i: saturate(b(i) / (a(i) - 6), INT64), (-12, 6)),
+        (lambda i: saturate(a(i) / b(i), INT64), (LIMITS.min, LIMITS.max)),
+        (lambda i: saturate(maximum(a(i), b(i)), INT64), (-4, 12)),
+        (lambda i: saturate(minimum(a(i), b(i)), INT64), (-6, 5)),
+        (lambda i: saturate(where(i < 3, a(i), b(i)), INT64), (-6, 12)),
+        (lambda i: saturate(-a(i), INT64), (-5, 4)),
+        (lambda i: saturate(a(i) * 0 + inf - log(a(i)), INT64), (LIMITS.min, LIMITS.max)),
+        (lambda i: saturate(-inf - log(a(i)), INT64), (LIMITS.min, LIMITS.max)),
         (lambda i: saturate(ceil(cast(i, "float32") * 0.5), INT64), (0, 5)),
         (lambda i: saturate(minimum(maximum(log(cast(i, "float32")), -1.5), 4), INT64), (-1, 4)),
         (lambda i: i * (1 << 60), (LIMITS.min, LIMITS.max)),
@@ -115,6 +152,7 @@ def test_ranges_are_as_narrow_as_may_be(value: Any, expected: tuple[int, int]) -
 def test_terms_are_those_of_totals_one_inside_the_other() -> None:
     (i,) = coordinates(1)
     inner = c.sum_over([i, N], lambda a, b: c.maximum_over([a + 1], lambda k: k + b))
+    assert Ranges(i + 1, {}, [10]).terms() == 1
     both = inner + c.sum_over([N], lambda k: k)
     assert Ranges(both, {"n": 7}, [10]).terms() == 9 * 7 * 9
     assert Ranges(both, {"n": -7}, [10]).terms() == 9

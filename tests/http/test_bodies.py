@@ -323,6 +323,10 @@ class TestMemory:
         _, held = self.read(3 << 20, limit=1 << 23)
         assert max(held) <= 5 << 20
 
+    def test_grows_by_half_where_little_is_free(self) -> None:
+        size, limit = 3 << 19, 3 << 20
+        assert self.read(size, limit=limit)[0] == size
+
     def test_others_have_their_turn_while_it_is_moved(self) -> None:
         with mock.patch("asyncio.sleep") as slept:
             self.read(3 << 23)

@@ -106,13 +106,23 @@ def test_what_decompressing_takes(coding: str) -> None:
 def test_what_was_outgrown_is_given_back(coding: str) -> None:
     """There are few steps, and no room in the last one for what there may not be."""
     most = 5 << 20
-    packed = COMPRESS[coding](bytes(most))
+    content = np.random.default_rng(0).bytes(1 << 14) * 320
+    packed = COMPRESS[coding](content)
     with (
         MemoryAccount(1 << 30).open() as memory,
         mock.patch.object(MemoryShare, "buffer", autospec=True, side_effect=MemoryShare.buffer) as made,
     ):
-        assert len(decompress(packed, coding.encode(), most, memory)) == memory.held == most
-    assert made.call_count < 10
+        assert decompress(packed, coding.encode(), most, memory) == content
+        assert memory.held == most
+    assert 2 < made.call_count < 10
+
+
+@coding
+def test_of_what_a_body_may_have_it_takes_what_it_needs(coding: str) -> None:
+    with MemoryAccount(1 << 23).open() as memory:
+        content = decompress(COMPRESS[coding](bytes(1 << 20)), coding.encode(), 1 << 30, memory)
+        assert len(content) == 1 << 20
+        assert memory.held <= 1 << 22
 
 
 @coding
@@ -269,8 +279,11 @@ class TestGzipMembers:
 
         with mock.patch("zlib.decompressobj", Counting):
             assert self.undone(data) == b""
-        assert len(pieces) == 5000
-        assert max(pieces) <= 1024
+            assert len(pieces) == 5000
+            assert max(pieces) <= 1024
+            large = np.random.default_rng(0).bytes(1 << 21)
+            assert self.undone(gzip.compress(large)) == large
+        assert max(pieces) == 1 << 18
 
     def test_others_have_their_turn_now_and_then(self) -> None:
         """Not after each, or a body of many would take a worker for long that does nothing."""

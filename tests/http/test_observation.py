@@ -260,6 +260,11 @@ class TestMetrics:
             assert counted[requests.format("POST", "none", 400)] == 1
             assert counted['rejections_total{reason="http"}'] == 4
             assert counted['rejections_total{reason="abandoned"}'] == 0
+            for length in (CHUNKED, b"Content-Length: 100"):  # and of whose body only the beginning comes
+                with connection(server) as gone:
+                    gone.send(header(length, b"Content-Type: application/json") + b"1\r\n{\r\n")
+            wait_until(lambda: series(client)['rejections_total{reason="abandoned"}'] == 2)
+            assert series(client)['rejections_total{reason="http"}'] == 4
 
     def test_caches(self, start_server: ServerFactory) -> None:
         server = start_server()

@@ -9,7 +9,7 @@ import pytest
 from app.memory.neighbours import Neighbours
 
 FOR_EVER = 60.0
-ONE, OTHER = 0, 63
+ONE, OTHER = 62, 63
 
 
 def never() -> bool:
@@ -26,9 +26,11 @@ def asking() -> Iterator[ThreadPoolExecutor]:
         yield made
 
 
-def test_who_asks_waits_until_all_have_given_what_they_keep(asking: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize("order", [(0, 2), (2, 0)])
+def test_who_asks_waits_until_all_have_given_what_they_keep(asking: ThreadPoolExecutor, order: tuple[int, int]) -> None:
     neighbours = Neighbours(3)
-    first, second, third = (neighbours.member(number) for number in range(3))
+    members = [neighbours.member(number) for number in range(3)]
+    second = members[1]
     given: list[bool] = []
     asked = asking.submit(second.ask, OTHER, FOR_EVER, never)
 
@@ -36,7 +38,7 @@ def test_who_asks_waits_until_all_have_given_what_they_keep(asking: ThreadPoolEx
         time.sleep(0.05)
         given.append(asked.done())
 
-    for member in (first, third):
+    for member in (members[number] for number in order):
         assert not asked.done()
         while not given:
             member.answer(ONE, fail)
@@ -57,6 +59,15 @@ def test_nobody_is_asked_twice_or_forgotten(asking: ThreadPoolExecutor) -> None:
         while not asked.done():
             other.answer(ONE, lambda given=given, turn=turn: given.append(turn))  # type: ignore[misc]
         assert given == [turn]
+
+
+def test_who_does_not_answer_keeps_nobody_from_being_asked_again() -> None:
+    neighbours = Neighbours(3)
+    given: list[int] = []
+    for turn in range(3):
+        neighbours.member(1).ask(ONE, 0, never)  # which the first does not hear
+        neighbours.member(2).answer(ONE, lambda turn=turn: given.append(turn))  # type: ignore[misc]
+    assert given == [0, 1, 2]
 
 
 def test_who_is_not_answered_waits_no_longer_than_it_said() -> None:

@@ -1,12 +1,14 @@
 """What a repository has of its models, without a server."""
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO, NoReturn
 
 import httpx
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 from app.contract.violations import ContractError, Violation
+from app.devices.device import Cancelled
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.http.core.asgi import Application
@@ -27,7 +30,7 @@ from app.models.onnx.importer import import_model
 from app.models.onnx.reading import Unreadable
 from app.models.repository import config, layout
 from app.models.repository.config import BadConfig, parse, text_in
-from app.models.repository.model import LoadedModel, blaming_nodes, read
+from app.models.repository.model import LoadedModel, blaming_nodes, pausing, read
 from app.models.repository.repository import NotReady, Repository, UnknownModel
 from app.models.repository.switches import UNTOUCHED, LocalSwitches, SharedSwitches, Switch
 from app.settings import Settings, Unusable
@@ -289,6 +292,29 @@ def test_a_model_that_is_not_read_takes_no_memory(opened: Opened, tmp_path: Path
     assert opened.service.memory.used == before
 
 
+def test_a_file_that_breaks_off_takes_no_memory(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EIO, "Input/output error")
+
+    before = opened.service.memory.used
+    monkeypatch.setattr("app.models.repository.model.read_model", fail)
+    with pytest.raises(Unreadable, match=r"^It cannot be read: Input/output error\.$"):
+        read("m", "1", tmp_path / "affine.onnx", None, opened.service, lambda: False)
+    assert opened.service.memory.used == before
+
+
+def test_a_file_may_be_as_large_as_the_limit(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "affine.onnx"
+    size = file.stat().st_size
+    monkeypatch.setattr(opened.service.settings, "max_model_bytes", size)
+    read("m", "1", file, None, opened.service, lambda: False).close()
+    monkeypatch.setattr(opened.service.settings, "max_model_bytes", size - 1)
+    with pytest.raises(Unreadable, match=rf"^It has {size} bytes, where max_model_bytes allows {size - 1}\.$"):
+        read("m", "1", file, None, opened.service, lambda: False)
+
+
 def test_external_data_are_charged_before_they_are_read(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,3 +431,17 @@ def test_a_config_that_notepad_wrote(tmp_path: Path) -> None:
     """With a byte order mark, as protobuf takes it."""
     (file := tmp_path / "config.pbtxt").write_bytes(b'\xef\xbb\xbfname: "some"\r\n')
     assert parse(text_in(file)) == {"name": ["some"]}
+
+
+def test_who_imports_a_model_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each half a millisecond, and ends where nobody waits for it any more."""
+    now, slept, ends = [0], list[int](), [False]
+    clock = SimpleNamespace(perf_counter=lambda: now[0] / (1 << 13), sleep=lambda seconds: slept.append(now[0]))
+    monkeypatch.setattr("app.models.repository.model.time", clock)
+    pause = pausing(lambda: ends[0])
+    for now[0] in range(16):
+        pause()
+    assert slept == [5, 10, 15]
+    ends[0] = True
+    with pytest.raises(Cancelled):
+        pause()

@@ -449,18 +449,18 @@ MIXED = {
 }
 
 
-def sizes_of(made: ModelProto) -> dict[str, tuple[int, ...]]:
+def sizes_of(made: ModelProto, rows: int = ROWS) -> dict[str, tuple[int, ...]]:
     ports = signature(made).inputs
     return {
-        name: tuple(each if isinstance(each, int) else ROWS for each in port.sizes or ())
+        name: tuple(each if isinstance(each, int) else rows for each in port.sizes or ())
         for name, port in ports.items()
     }
 
 
-def are_apart(made: ModelProto) -> bool:
+def are_apart(made: ModelProto, rows: int = ROWS) -> bool:
     with service().memory.open() as memory:
         loaded = LoadedModel("m", "1", made, signature(made), {}, memory)
-        sized = loaded.compile(tuple(sizes_of(made).values()), service(), never)
+        sized = loaded.compile(tuple(sizes_of(made, rows).values()), service(), never)
         try:
             return sized.rows_are_apart(service(), never)
         finally:
@@ -489,6 +489,11 @@ def test_rows_that_are_apart(made: ModelProto) -> None:
 @pytest.mark.parametrize("made", MIXED.values(), ids=MIXED)
 def test_rows_that_are_mixed(made: ModelProto) -> None:
     assert not are_apart(made)
+
+
+def test_two_rows_that_are_mixed() -> None:
+    """They are looked at beside another number of them, as all are."""
+    assert not are_apart(MIXED["number of rows"], rows=2)
 
 
 @pytest.mark.parametrize("node", ["Softmax (x)", "LogSoftmax (x)", "ReduceLogSum <axes = [1]> (x)"])

@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 
 from app.codecs.codec import Body, Codec, Decoder, Encoded
 from app.codecs.structure import Unreadable
-from app.engine.service import Abandoned, Service
+from app.engine.service import Service
 from app.http.core.compression import coding_of_answer, coding_of_request, compress, decompress
 from app.http.core.documents import CODECS, TooHeavy, read_document
-from app.http.core.exchange import Disconnected, Incoming, RawHeaders, Request, in_task, resumed
+from app.http.core.exchange import Incoming, RawHeaders, Request, in_task, resumed
 from app.http.core.media_types import MSGPACK, media_type, preferred, unsupported
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer, beginning
@@ -81,7 +81,7 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     """The whole body; where `align` finds tensor data in it, these begin at a multiple of 64 bytes in memory.
 
     Raises LimitExceeded before anything is read that is announced to be too large, Unreadable, HTTPException 408,
-    MemoryExhausted, Abandoned.
+    MemoryExhausted, Disconnected.
     """
     body = body_at_hand(request, settings, memory)
     if body is not None:
@@ -96,8 +96,6 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
         raise HTTPException(
             408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
         ) from None
-    except Disconnected:
-        raise Abandoned from None
     if request.stages is not None:
         request.stages.add("receive", begun)
     if not body:
