@@ -97,7 +97,7 @@ def test_who_finds_none_waits_for_one_that_is_given_back() -> None:
         taken.set()
         thread.join(0.1)
         assert not had
-        assert slots.idle() is None
+        assert slots._idle() is None
     thread.join(10)
     assert had == [slot]
 

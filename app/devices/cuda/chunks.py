@@ -105,21 +105,20 @@ class Chunks:
     ) -> None:
         """Compute them, by what `launch` gives for a slot, and wait until they are there. Raises Cancelled."""
         device, out, result = self._device, self._output, hosts[-1]
-        lanes = [*zip(self._lanes, hosts, strict=True)]
 
         def begin(slot: Slot, turn: int) -> None:
             start, count = self._chunk(turn)
-            for lane, host in lanes[:-1]:
-                first, size = lane.span(start, count)
+            parts = [(lane, host, *lane.span(start, count)) for lane, host in zip(self._lanes, hosts, strict=True)]
+            for lane, host, first, size in parts[:-1]:
                 place = lane.pinned_address(host, slot, first)
                 if not lane.pinned:
                     device.copying.copy(place, host.address + first, size, host.size)
                 if lane.by_copy:
                     device.to_device(lane.kernel_address(host, slot, first), place, size, slot.stream)
-            places = [lane.kernel_address(host, slot, lane.span(start, count)[0]) for lane, host in lanes]
+            places = [lane.kernel_address(host, slot, first) for lane, host, first, _ in parts]
             launch(slot).bind(places, count, on_host=self._on_host)(slot.stream)
             if out.by_copy:
-                first, size = out.span(start, count)
+                *_, first, size = parts[-1]
                 device.to_host(out.pinned_address(result, slot, first), places[-1], size, slot.stream)
 
         def end(slot: Slot, turn: int) -> None:

@@ -6,7 +6,8 @@ import mmap
 import queue
 import threading
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -134,22 +135,19 @@ class Slots:
 
     def take(self) -> "_Taken":
         """A slot; waits until one is free. Who holds one does not take another this way: two could wait for ever."""
-        return _Taken(self)
+        return _Taken(self._free, self._wait_for_one())
 
-    def take_some(self, most: int) -> "_TakenSome":
+    @contextmanager
+    def take_some(self, most: int) -> Iterator[list[Slot]]:
         """A slot as by `take`, and as many more as are free, up to `most` in all."""
-        return _TakenSome(self, most)
-
-    def wait_for_one(self) -> Slot:
-        """One that the caller gives back by `put`."""
-        return self.idle() or self._free.get()
-
-    def idle(self) -> Slot | None:
-        """The same if one is free."""
-        return self._free_slot() or self._new_slot()
-
-    def put(self, slot: Slot) -> None:
-        self._free.put(slot)
+        slots = [self._wait_for_one()]
+        try:
+            while len(slots) < most and (slot := self._idle()):
+                slots.append(slot)
+            yield slots
+        finally:
+            for each in reversed(slots):  # the first one is the next to be taken
+                self._free.put(each)
 
     def empty_idle(self) -> None:
         """Give back what nobody computes in, on the current device."""
@@ -159,6 +157,12 @@ class Slots:
             idle.append(slot)
         for slot in reversed(idle):
             self._free.put(slot)
+
+    def _wait_for_one(self) -> Slot:
+        return self._idle() or self._free.get()
+
+    def _idle(self) -> Slot | None:
+        return self._free_slot() or self._new_slot()
 
     def _free_slot(self) -> Slot | None:
         try:
@@ -182,43 +186,17 @@ class Slots:
 class _Taken:
     """A slot, until it is given back. A context of its own, since one of `contextlib` takes a microsecond."""
 
-    __slots__ = ("_slot", "_slots")
+    __slots__ = ("_free", "_slot")
 
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
+    def __init__(self, free: "queue.LifoQueue[Slot]", slot: Slot) -> None:
+        self._free = free
+        self._slot = slot
 
     def __enter__(self) -> Slot:
-        self._slot = self._slots.wait_for_one()
         return self._slot
 
     def __exit__(self, *_: object) -> None:
-        self._slots.put(self._slot)
-
-
-class _TakenSome:
-    """Slots, until they are given back: that which was taken first is the next one to be taken."""
-
-    __slots__ = ("_most", "_slots", "_taken")
-
-    def __init__(self, slots: Slots, most: int) -> None:
-        self._slots = slots
-        self._most = most
-        self._taken: list[Slot] = []
-
-    def __enter__(self) -> list[Slot]:
-        taken = self._taken
-        taken.append(self._slots.wait_for_one())
-        try:
-            while len(taken) < self._most and (slot := self._slots.idle()):
-                taken.append(slot)
-        except BaseException:
-            self.__exit__()
-            raise
-        return taken
-
-    def __exit__(self, *_: object) -> None:
-        for slot in reversed(self._taken):
-            self._slots.put(slot)
+        self._free.put(self._slot)
 
 
 def _runtime() -> Any:
