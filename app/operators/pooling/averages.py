@@ -16,6 +16,7 @@ from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, maximum_over, sum_over
 from app.formula.values import (
+    FLOAT32,
     FLOAT64,
     INFINITY,
     INT64,
@@ -62,6 +63,9 @@ ABSOLUTE = (
     "Of the elements' absolute values, as a norm is. DirectML's page writes x^P, which differs for an odd P and "
     "negative elements."
 )
+MOST_RAISED = 64
+"""P up to which there is a formula of its own for each."""
+
 P_0 = "P of 0 is refused. DirectML's documentation does not mention it."
 
 
@@ -127,9 +131,31 @@ def norm(operator: WindowOperator, p: TensorParameters, x: Operand) -> Value:
         return cast(sqrt(sum_over(counts, lambda *indices: magnitude(*indices) * magnitude(*indices))), x.type)
     largest = maximum(maximum_over(counts, magnitude), 0)
     scale = where((largest > 0) & (largest < INFINITY), largest, 1)
+    few: int = p.ask(_if_few, p.P)
+    if few:
+        return cast(scale * _root(sum_over(counts, lambda *at: _raised(magnitude(*at) / scale, few)), few), x.type)
     exponent = cast(p.P, FLOAT64)
     total = sum_over(counts, lambda *indices: power(magnitude(*indices) / scale, exponent))
     return cast(scale * power(total, 1 / exponent), x.type)
+
+
+def _if_few(exponent: int) -> int:
+    """An exponent whose powers are few products, or 0: `power` of float64 is a loop's nowhere."""
+    return exponent if exponent <= MOST_RAISED else 0
+
+
+def _raised(x: Value, exponent: int) -> Value:
+    """`x` to the power of a whole `exponent`, at least 1, by products."""
+    half = _raised(x, exponent // 2) if exponent > 1 else None
+    return x if half is None else half * half * x if exponent % 2 else half * half
+
+
+def _root(x: Value, degree: int) -> Value:
+    """Of float64, at least 1 unless it is 0 or none: that in float32, and a step of Newton's method, with which as many
+    digits again are right."""
+    near = widen(power(cast(x, FLOAT32), 1 / degree))
+    better = near * ((x / _raised(near, degree) + (degree - 1)) / degree)
+    return where((x > 0) & (x < INFINITY), better, x)
 
 
 class LpPooling(Pooling, OneInput):

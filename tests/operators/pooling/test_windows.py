@@ -9,7 +9,7 @@ import pytest
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.memory.arrays import Array
-from app.operators.pooling import maxima
+from app.operators.pooling import averages, maxima
 from tests.contract.refusals import check_wording
 from tests.operators.arrays import laid_out
 from tests.operators.calls import run
@@ -47,7 +47,7 @@ def test_averages(kind: str, include: bool) -> None:
         close(run({"Type": kind, "IncludePadding": include, **attributes}, InputTensor=x)["OutputTensor"], exact)
 
 
-@pytest.mark.parametrize("exponent", [1, 2, 3, 7])
+@pytest.mark.parametrize("exponent", [1, 2, 3, 7, averages.MOST_RAISED])
 @pytest.mark.parametrize("kind", ["LP_POOLING", "LP_POOLING1"])
 def test_norms(kind: str, exponent: int) -> None:
     rng = np.random.default_rng(exponent)
@@ -67,7 +67,7 @@ def norm(*x: float, exponent: int) -> float:
     return float(run({"Type": "LP_POOLING", "P": exponent, **window}, InputTensor=plane)["OutputTensor"].item())
 
 
-@pytest.mark.parametrize("exponent", [1, 2, 3, 50, 2**32 - 1])
+@pytest.mark.parametrize("exponent", [1, 2, 3, 50, averages.MOST_RAISED, averages.MOST_RAISED + 1, 2**32 - 1])
 def test_norms_neither_overflow_nor_vanish(exponent: int) -> None:
     assert norm(1e38, 0, exponent=exponent) == pytest.approx(1e38)
     assert norm(-1e-40, 0, exponent=exponent) == pytest.approx(1e-40, rel=1e-4)
