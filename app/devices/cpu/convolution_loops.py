@@ -334,11 +334,12 @@ def _channelwise(work: ItemWork, compiler: Compiler, activation: LoweredActivati
     space, copy = work.space, _Copy.of(work)
     tile = _rows_of(space, work.depth, compiler.vector_floats)
     table, row = copy.table(work), copy.phases * copy.part
+    copied = copy.size + 5 * compiler.vector_floats  # with what is read behind it
     of_rows = []
     for axis in range(2):  # those of the tensor that are in the copy
         start = space.starts[axis]
         of_rows += [start, max(0, min(space.sizes[axis], copy.rows[axis] - start))]
-    numbers = [work.depth, len(table), copy.size, *work.channel_numbers, *space.sizes[1:], copy.rows[1], row, copy.part]
+    numbers = [work.depth, len(table), copied, *work.channel_numbers, *space.sizes[1:], copy.rows[1], row, copy.part]
     numbers += [copy.phases, copy.phase_step, space.starts[2], space.strides[2], *of_rows, copy.size // work.depth]
     numbers += [*space.positions, space.strides[0] * copy.rows[1] * row, space.strides[1] * row]
     numbers += _attributes(activation)
@@ -347,7 +348,7 @@ def _channelwise(work: ItemWork, compiler: Compiler, activation: LoweredActivati
         for groups in parts(range(work.groups), work.pieces(CHANNELWISE_WORK))
     ]
     code = Code(compiler, source_with(activation, channelwise.source, tile, _stride(space)))
-    return ConvolutionLoop(code, frames, copy.size + 5 * compiler.vector_floats, table, CHANNELWISE_WORK)
+    return ConvolutionLoop(code, frames, copied, table, CHANNELWISE_WORK)
 
 
 def _rows_of(space: Space, depth: int, width: int) -> Rows:

@@ -21,9 +21,9 @@ FIELDS = (
 )
 """What the frame has, 8 bytes each: six addresses, then numbers, then the activation's attributes. Groups from `first`
 to before `last` are computed. `table` tells how far behind a position's place each of a filter's `terms` meets its own.
-A `copy` has so many elements, `copied`, and of each channel `rows_y` rows along z; a `row` has `phases` parts, each
-`phase_step` elements after the one before. Of the rows of the copy, `count` from the `first` on are the tensor's first
-ones. `step` is the way from position to position in the copy."""
+A `copy` has so many elements, `copied`, with what is read behind it, and of each channel `rows_y` rows along z; a `row`
+has `phases` parts, each `phase_step` elements after the one before. Of the rows of the copy, `count` from the `first`
+on are the tensor's first ones. `step` is the way from position to position in the copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Rows:
 
 def source(tile: Rows, stride: int, activation: Element | None) -> str:
     """The module whose function `kernel` takes a frame. `stride` is that along x, or 0 where the frame tells. There are
-    as many rows of positions as the tile has, or more. Behind the copy may be read as far as a tile is wide."""
+    as many rows of positions as the tile has, or more. Behind the last row is read as far as a tile is wide."""
     text = Text(tile.width)
     frame = text.frame(FIELDS, 6)
     attributes = text.attributes(activation, len(FIELDS)) if activation else []

@@ -156,7 +156,12 @@ def pack(
     channels: str,
     where: tuple[str, str, str],
 ) -> None:
-    """A panel with what so many channels have `where`: at the first place, for how many, and where the panel lies."""
+    """A panel with what so many channels have `where`: at the first place, for how many, and where the panel lies.
+
+    Behind the last of less than a tile's places is something of the tensor or 0, too: products with it are computed,
+    though nothing becomes of them, and where memory happened to hold subnormal numbers processors would take a hundred
+    times as long.
+    """
     place, count, panel = where
     with text.loop("0", count, "") as segment:  # places of one row
         here = text.add(place, segment.index)
@@ -164,9 +169,12 @@ def pack(
         row = text.let(f"udiv i64 {here}, {frame['positions_x']}")
         y = text.let(f"urem i64 {row}, {frame['positions_y']}")
         z = text.let(f"udiv i64 {row}, {frame['positions_y']}")
-        segment.step = text.least(text.sub(frame["positions_x"], x), text.sub(count, segment.index))
-        with text.loop("0", segment.step, str(tile.width)) as along:
-            kept = text.below(text.lanes(along.index), segment.step)
+        left = text.sub(count, segment.index)
+        segment.step = text.least(text.sub(frame["positions_x"], x), left)
+        is_last = text.let(f"icmp eq i64 {segment.step}, {left}")
+        end = text.let(f"select i1 {is_last}, i64 {text.sub(str(tile.places), segment.index)}, i64 {segment.step}")
+        with text.loop("0", end, str(tile.width)) as along:
+            kept = text.below(text.lanes(along.index), end)
             first = [
                 text.sub(text.mul(each, frame[f"stride_{axis}"]), frame[f"start_{axis}"])
                 for each, axis in zip((z, y, text.add(x, along.index)), AXES, strict=True)
