@@ -244,7 +244,7 @@ def _restore(value: Any, texts: Callable[[str], Any], depth: int) -> Any:
 
 
 def _no_constants(name: str) -> None:
-    places = "tensor data, and for a bound or an element" if name in INFINITIES else "tensor data"
+    places = "tensor data, and for an attribute that may be infinite" if name in INFINITIES else "tensor data"
     raise Unreadable(
         f'The body is not JSON: {name} is no JSON number; as a string, "{name}", it may stand for one in {places}.'
     )

@@ -98,7 +98,8 @@ FloatOrInfinity = Annotated[
     AfterValidator(_float_or_infinity),
     Field(json_schema_extra={"format": "float", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}),
 ]
-"""A FLOAT that becomes an element: a maximum is padded with an infinity, which JSON has as a string."""
+"""A FLOAT that is taken as elements are: a maximum is padded with an infinity, and what is masked has one for a score.
+JSON has these as strings."""
 Bound = Annotated[
     _Spelled,
     AfterValidator(_in_float_range),

@@ -107,7 +107,7 @@ def test_infinities_in_descriptors_are_strings_both_ways(client: httpx.Client) -
     body = json.dumps({"operator": padding | {"PaddingValue": -math.inf}, "inputs": {"InputTensor": [1]}})
     problem = refusal_of(client.post("/v1/dispatch", content=body, headers=JSON), 400)
     assert (
-        'as a string, "-Infinity", it may stand for one in tensor data, and for a bound or an element'
+        'as a string, "-Infinity", it may stand for one in tensor data, and for an attribute that may be infinite'
         in problem["detail"]
     )
 

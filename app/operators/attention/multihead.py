@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from app.contract.constants import DataType, FeatureLevel, MultiheadAttentionMaskType
-from app.contract.scalars import Float, Uint
+from app.contract.scalars import Float, FloatOrInfinity, Uint
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc, members
 from app.contract.violations import Violation
@@ -324,7 +324,7 @@ class MultiheadAttention(Attention):
     OutputPresentKeyTensor: OptionalOutputTensorDesc = None
     OutputPresentValueTensor: OptionalOutputTensorDesc = None
     Scale: Float = Field(description="Factor of the scores, usually 1 / sqrt(size of a head).", examples=[0.5])
-    MaskFilterValue: Float = Field(-10000.0, description="Added to masked scores.")
+    MaskFilterValue: FloatOrInfinity = Field(-10000.0, description="Added to masked scores.")
     HeadCount: Heads = Field(description="Heads of queries, keys and values.", examples=[2])
     MaskType: MaskKind
 
@@ -359,7 +359,7 @@ class MultiheadAttention1(Attention):
     OutputPresentKeyTensor: OptionalOutputTensorDesc = None
     OutputPresentValueTensor: OptionalOutputTensorDesc = None
     Scale: Float = Field(description="Factor of the scores, usually 1 / sqrt(size of a head).", examples=[0.5])
-    MaskFilterValue: Float = Field(-10000.0, description="Added to masked scores.")
+    MaskFilterValue: FloatOrInfinity = Field(-10000.0, description="Added to masked scores.")
     QueryHeadCount: Heads = Field(description="Heads of queries, a multiple of KeyValueHeadCount.", examples=[2])
     KeyValueHeadCount: Heads = Field(description="Heads of keys and values.", examples=[2])
     MaskType: MaskKind

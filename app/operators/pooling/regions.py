@@ -11,7 +11,7 @@ from pydantic import Field
 
 from app.contract import constants
 from app.contract.constants import FeatureLevel, ReduceFunction
-from app.contract.scalars import Bool, Float, Size2D
+from app.contract.scalars import Bool, Float, FloatOrInfinity, Size2D
 from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
@@ -159,7 +159,7 @@ class Offsets(Operator):
 class OutOfBounds(Operator):
     """The next one."""
 
-    OutOfBoundsInputValue: Float = Field(description="Read outside the input.", examples=[0.0])
+    OutOfBoundsInputValue: FloatOrInfinity = Field(description="Read outside the input.", examples=[0.0])
 
 
 class Samples(Sampling):

@@ -183,6 +183,33 @@ def test_pasts_of_different_lengths(dtype: str) -> None:
         check(run(case.document("MULTIHEAD_ATTENTION1", "NONE"), case.inputs), case.expected(there), dtype)
 
 
+@pytest.mark.parametrize("keys", [4, 60])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["BOOLEAN", "KEY_SEQUENCE_LENGTH"])
+def test_keys_that_are_masked_by_an_infinity_are_as_good_as_none(kind: str, dtype: str, keys: int) -> None:
+    """And a query of which all keys are masked has nothing to take a mean of."""
+    rng = np.random.default_rng(9)
+    query, key, value = (rng.normal(size=(2, each, 8)).astype(dtype) for each in (keys, keys, keys))
+    document = {"Type": "MULTIHEAD_ATTENTION", "Scale": 0.5, "HeadCount": 2}
+    length = keys - 1
+    right = run(
+        document | {"MaskType": "NONE"},
+        {"QueryTensor": query, "KeyTensor": key[:, :length], "ValueTensor": value[:, :length]},
+    )["OutputTensor"]
+    mask = np.full((1, 2), length, np.int32)
+    mask[0, 1] = 0
+    if kind == "BOOLEAN":
+        there = np.arange(keys) < mask.reshape(2, 1, 1, 1)
+        mask = np.broadcast_to(there, (2, 2, keys, keys)).astype(np.int32)
+    made = run(
+        document | {"MaskType": kind, "MaskFilterValue": -np.inf},
+        {"QueryTensor": query, "KeyTensor": key, "ValueTensor": value, "MaskTensor": mask},
+    )["OutputTensor"]
+    tolerance = 1e-5 if dtype == "float32" else 2e-3
+    np.testing.assert_allclose(made[0], right[0], rtol=tolerance, atol=tolerance)
+    assert np.isnan(made[1]).all()
+
+
 def test_large_scores_do_not_overflow() -> None:
     x = np.full((1, 2, 2), 1e18, np.float32)
     value = np.array([[[1, 2], [3, 4]]], np.float32)

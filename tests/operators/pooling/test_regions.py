@@ -218,6 +218,13 @@ def test_what_is_not_read() -> None:
     assert aligned_one([5, 6], [0, 0, 3e38, 1], OutOfBoundsInputValue=0.0, MaximumSamplesPerOutput=2**32 - 1) == 0
 
 
+@pytest.mark.parametrize("mode", ["NEAREST_NEIGHBOR", "LINEAR"])
+def test_what_is_outside_takes_no_part_in_a_maximum_if_it_is_an_infinity(mode: str) -> None:
+    members = {"InterpolationMode": mode, "ReductionFunction": "MAX", "MaximumSamplesPerOutput": 4}
+    assert aligned_one([-5, -6], [-2, 0, 2, 1], OutOfBoundsInputValue=-np.inf, **members) == -5
+    assert aligned_one([-5, -6], [-3, 0, -1, 1], OutOfBoundsInputValue=-np.inf, **members) == -np.inf
+
+
 def test_a_size_that_is_whole_in_float32_takes_no_sample_more() -> None:
     """0.7 * 10 is 7 in float32, and 7.00000003 in float64; of 7 samples over 7 elements the fourth is the highest."""
     x = [0.0, 0, 0, 1, 0, 0, 0]
