@@ -206,7 +206,7 @@ class ConvolutionKernel:
             return None
         stages = [[*self._unpacked()]] if copied else []
         room = Of.OWN if copied else Of.INPUT
-        together = min(count, (MOST_OWN - copied) // own)  # own is never 0: a loop packs something
+        together = min(count, (MOST_OWN - copied) // own) if own else count
         made = []
         for number in range(count):
             item, piece = divmod(number, loop.pieces)
@@ -215,10 +215,9 @@ class ConvolutionKernel:
                 pointers.append(Pointer(1, Of.INPUT, 1))
             if len(self._given) > 2:
                 pointers.append(Pointer(2, Of.INPUT, 2))
-            pointers += [
-                Pointer(3, Of.OUTPUT, 0, 4 * item * self._result),
-                Pointer(4, Of.OWN, 0, copied + number % together * own),
-            ]
+            pointers.append(Pointer(3, Of.OUTPUT, 0, 4 * item * self._result))
+            if own:
+                pointers.append(Pointer(4, Of.OWN, 0, copied + number % together * own))
             frame = loop.frames[piece][:]
             frame[1], frame[2] = self._weights, self._no_bias
             made.append(Call(loop.code, frame, pointers, self._work // loop.pieces))

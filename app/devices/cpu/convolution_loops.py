@@ -34,8 +34,9 @@ Addresses: TypeAlias = tuple[int, int, int, int]
 MOST_SCRATCH, MOST_OF_DOTS = 64 << 20, 4 << 20
 """Bytes that a thread packs at most, which only the longest filters take, and for few positions."""
 
-MOST_POSITIONS, MOST_PACKED = 32, 32 << 20
-"""Positions for which vectors are along the output's channels, and bytes of filters that are packed for that."""
+MOST_POSITIONS, MOST_POINTWISE, MOST_PACKED = 32, 256, 32 << 20
+"""Positions for which vectors are along the output's channels, those of filters of one element, for which nothing else
+is packed, and bytes of filters that are packed for that."""
 
 MOST_CHANNELWISE, MOST_COPIED = 2, 1 << 19
 """Filters to a group of channels for which these are copied, and bytes of the copy, which is read at once."""
@@ -72,6 +73,11 @@ class Space(NamedTuple):
         axes = [each for each in zip(*of_all, strict=True) if each[:3] != ones or each[-1]]
         axes = [(1, 1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
         return cls(*zip(*axes, strict=True))
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether filters of one element meet all elements of a channel, in their order."""
+        return self.sizes == self.positions and self.taps == 1 and self.strides == (1, 1, 1) and not any(self.starts)
 
     @property
     def elements(self) -> int:
@@ -163,15 +169,23 @@ def lanes_of(work: ItemWork, compiler: Compiler) -> Lanes | None:
     few positions leave most of a vector empty, or else filters would not be read one after the other."""
     places, width = work.space.places, compiler.vector_floats
     most = outputs.MOST_TOGETHER if width != 8 else outputs.MOST_TOGETHER // 2
-    if places > MOST_POSITIONS or work.groups > 1 or work.outputs < width or work.space.farthest >= FARTHEST:
+    if places > (MOST_POINTWISE if work.space.is_pointwise else MOST_POSITIONS):
         return None
-    terms = work.depth * work.space.taps
-    together = tuple(len(part) for part in parts(range(places), -(-places // most)))
+    if work.groups > 1 or work.outputs < width or work.space.farthest >= FARTHEST:
+        return None
+    together = tuple(
+        sorted(len(part) for part in parts(range(places), -(-places // most)))
+    )  # alike one after the other
     vectors = 4 if 2 * max(together) <= most and work.outputs % (4 * width) == 0 else 2
-    lanes = Lanes(vectors, width, together)
-    if 4 * terms * lanes.panel.places > MOST_OF_DOTS or packed_elements(work, lanes) * 4 > MOST_PACKED:
+    lanes = Lanes(vectors, width, together, work.space.is_pointwise)
+    if 4 * _scratch_of(work, lanes) > MOST_OF_DOTS or packed_elements(work, lanes) * 4 > MOST_PACKED:
         return None
     return lanes
+
+
+def _scratch_of(work: ItemWork, lanes: Lanes) -> int:
+    """Elements that are packed beside the filters."""
+    return 0 if lanes.is_pointwise else work.depth * work.space.taps * lanes.panel.places
 
 
 def packed_elements(work: ItemWork, lanes: Lanes) -> int:
@@ -205,7 +219,7 @@ def loop_of_packed(
         end = min(part.stop * lanes.channels, work.outputs)
         frames.append(array("q", [*[0] * 5, part.start * lanes.channels, end, *numbers]))
     code = Code(compiler, source_with(activation, outputs.source, lanes, _stride(space)))
-    return ConvolutionLoop(code, frames, work.depth * space.taps * lanes.panel.places)
+    return ConvolutionLoop(code, frames, _scratch_of(work, lanes))
 
 
 def loop_of(work: ItemWork, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop | None:

@@ -391,6 +391,10 @@ KNOWN = [
     (document_of(2, StartPadding=[1, 1], EndPadding=[1, 1]), (2, 3, 5, 6), (70, 3, 3, 3)),
     (document_of(2, StartPadding=[1, 2], EndPadding=[2, 1], Strides=[2, 2]), (1, 3, 9, 9), (40, 3, 3, 3)),
     (document_of(2, Strides=[3, 3], Dilations=[2, 1]), (1, 3, 15, 13), (40, 3, 3, 3)),
+    (document_of(2), (2, 19, 7, 7), (65, 19, 1, 1)),
+    (document_of(1), (1, 5, convolution_loops.MOST_POINTWISE), (48, 5, 1)),
+    (document_of(1, StartPadding=[1], EndPadding=[2]), (1, 9, 20), (33, 9, 1)),
+    (document_of(1, Strides=[2]), (1, 9, 39), (33, 9, 1)),
 ]
 
 
@@ -427,13 +431,14 @@ def test_filters_that_are_known_are_packed_before(number: int) -> None:
 def test_filters_are_not_packed_where_that_is_no_use() -> None:
     """For many positions, few filters and groups; by dispatches that are not of a graph they never are."""
     for sizes, filters, groups in (
-        ((1, 40, 33), (33, 40, 1), 1),
+        ((1, 40, convolution_loops.MOST_POINTWISE + 1), (33, 40, 1), 1),
+        ((1, 40, convolution_loops.MOST_POSITIONS + 3), (33, 40, 3), 1),
         ((1, 40, 6), (1, 40, 1), 1),
         ((1, 40, 6), (32, 20, 1), 2),
     ):
         arrays = [np.ones(each, np.float32) for each in (sizes, filters, (1, filters[0], 1))]
         document = document_of(1, GroupCount=groups)
-        compiled = compiled_of(document, arrays, (1, filters[0], sizes[2]))
+        compiled = compiled_of(document, arrays, (1, filters[0], sizes[2] - filters[2] + 1))
         assert not convolution.packed_filter_bytes(compiled, conftest.compiler(), {"FilterTensor"})
         for known in ({"FilterTensor": arrays[1].data.cast("B")}, {}, None):
             kernel = calls.DEVICE._kernel(compiled, known)
