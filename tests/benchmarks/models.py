@@ -38,7 +38,7 @@ def inputs_of(model: Any, sizes: dict[str, list[int]]) -> dict[str, Array]:
     for name, port in signature(model).inputs.items():
         own = sizes.get(name) or [each if isinstance(each, int) else 1 for each in port.sizes or ()]
         floats = port.type.startswith("float")
-        made[name] = (random.standard_normal(own) * 0.3 if floats else np.ones(own)).astype(port.type)
+        made[name] = np.asarray(random.standard_normal(own) * 0.3 if floats else np.ones(own), port.type)
     return made
 
 
