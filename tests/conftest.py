@@ -3,9 +3,11 @@
 import gc
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +19,7 @@ import httpx
 import hypothesis
 import pytest
 
+from tests import compiled_once
 from tests.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,8 +82,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have pytest-xdist take files by name. It would have those of few tests last, of which one may take minutes."""
+    # pytest-xdist is to take files by name. It would have those of few tests last, of which one may take minutes.
     config.option.loadscopereorder = False
+    if compiled_once.FOLDER not in os.environ:  # as it is in pytest-xdist's workers
+        os.environ[compiled_once.FOLDER] = tempfile.mkdtemp()
+        config.add_cleanup(lambda: shutil.rmtree(os.environ[compiled_once.FOLDER]))
+    compiled_once.share()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ class Names(list[str]):
         return self._places[name]
 
 
-class Files(LoadFileScheduling):
+class Files(LoadFileScheduling):  # type: ignore[misc]
     """What `--dist loadfile` does, which takes a millisecond less for each test."""
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
