@@ -75,6 +75,10 @@ QUICK = [
 """Something of each room, for `pytest -m quick`: what one wants to know every few minutes."""
 
 
+FIRST = {"test_distributions.py", "test_structures.py", "test_widths.py"}
+"""They take long, and would be among the last that are taken: one process would be idle while the other has one."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """To collect all tests takes longer than to run the quick ones."""
     is_file = collection_path.suffix == ".py"
@@ -91,8 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # It takes long, and would be nearly the last that is taken: one process would be idle while the other has it.
-    items.sort(key=lambda item: item.path.name != "test_distributions.py")
+    items.sort(key=lambda item: item.path.name not in FIRST)
     quick = {str(path) for path in QUICK}  # paths are compared part by part, for 37,000 tests
     for item in items:
         if str(item.path) in quick:
