@@ -3,19 +3,23 @@
 import gc
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import hypothesis
 import pytest
 
+from tests import compiled_once
 from tests.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,6 +75,10 @@ QUICK = [
 """Something of each room, for `pytest -m quick`: what one wants to know every few minutes."""
 
 
+FIRST = {"test_distributions.py", "test_structures.py", "test_widths.py"}
+"""They take long, and would be among the last that are taken: one process would be idle while the other has one."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """To collect all tests takes longer than to run the quick ones."""
     is_file = collection_path.suffix == ".py"
@@ -78,16 +86,30 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have pytest-xdist take files by name. It would have those of few tests last, of which one may take minutes."""
+    # pytest-xdist is to take files by name. It would have those of few tests last, of which one may take minutes.
     config.option.loadscopereorder = False
+    if compiled_once.FOLDER not in os.environ:  # as it is in pytest-xdist's workers
+        os.environ[compiled_once.FOLDER] = tempfile.mkdtemp()
+        config.add_cleanup(lambda: shutil.rmtree(os.environ[compiled_once.FOLDER]))
+    compiled_once.share()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # It takes long, and would be nearly the last that is taken: one process would be idle while the other has it.
-    items.sort(key=lambda item: item.path.name != "test_distributions.py")
+    items.sort(key=lambda item: item.path.name not in FIRST)
+    quick = {str(path) for path in QUICK}  # paths are compared part by part, for 37,000 tests
     for item in items:
-        if item.path in QUICK:
+        if str(item.path) in quick:
             item.add_marker("quick")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Ours for `--dist loadfile`. Where there is no pytest-xdist, nobody asks."""
+    if config.option.dist != "loadfile":
+        return None
+    from tests.scheduling import Files
+
+    return Files(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

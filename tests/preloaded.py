@@ -13,6 +13,7 @@ from multiprocessing import reduction
 from typing import Any
 
 from app.signals import expect_the_end
+from tests.compiled_once import share
 
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(["app.main", "app.cli"])
@@ -75,6 +76,7 @@ def _run(
     command: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int, error: type[Warning]
 ) -> None:
     """As the interpreter would by itself."""
+    share()
     for number, file in ((1, stdout), (2, stderr)):
         os.dup2(file, number)
     for file in {stdout, stderr}:

@@ -190,18 +190,22 @@ class Compiler:
         is_by_float32 = _divides_halves(source) and self._features.get(OF_HALVES)
         return f"{features},-{OF_HALVES}" if is_by_float32 else features
 
+    def _code(self, source: str) -> bytes:
+        """A module's object file."""
+        machine = self._llvm.Target.from_default_triple().create_target_machine(
+            cpu=self._llvm.get_host_cpu_name(), features=self._features_for(source), opt=3
+        )
+        module = self.optimized(source, machine, self.registers)
+        module.data_layout = str(machine.target_data)
+        code: bytes = machine.emit_object(module)
+        return code
+
     def _engine(self, source: str) -> Any:
         """What has the memory that a module's code is in.
 
         It is given the code ready made, since one that has generated code keeps 0.8 MiB of what that takes.
         """
-        target = self._llvm.Target.from_default_triple()
-        machine = target.create_target_machine(
-            cpu=self._llvm.get_host_cpu_name(), features=self._features_for(source), opt=3
-        )
-        module = self.optimized(source, machine, self.registers)
-        module.data_layout = str(machine.target_data)
-        code = machine.emit_object(module)
+        code = self._code(source)
         missing = [name for name in undefined(code) if self._llvm.address_of_symbol(name) is None]
         if halves.NAME in missing:
             _FOR_ALL.append(self._engine(halves.source()))
@@ -209,7 +213,8 @@ class Compiler:
             missing.remove(halves.NAME)
         if missing:
             raise RuntimeError(f"LLVM calls {', '.join(missing)}, which is not there")
-        engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), target.create_target_machine())
+        machine = self._llvm.Target.from_default_triple().create_target_machine()
+        engine = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), machine)
         engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         return engine
