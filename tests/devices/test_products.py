@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from app.devices.cpu import products
+from app.devices.cpu import alone, products
 from app.devices.cpu.activations import ActivationLoop
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
@@ -17,9 +17,11 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.products import ProductKernel, packed_bytes, product_kernel
 from app.devices.cpu.threads import Threads
 from app.devices.device import Cancelled
+from app.memory.addresses import LINE, whole_lines
 from app.operators import arrays
 from app.operators.arrays import matmul, multiplied, pieces_of, product
 from app.operators.looks import looking, shared
+from tests import subnormal_operands
 from tests.operators.arrays import bytes_of, desc_of, run
 from tests.operators.calls import compiled
 from tests.operators.widths import WIDTHS, narrow
@@ -294,6 +296,29 @@ def test_halves(device: NumpyDevice, name: str, floats: int) -> None:
             np.testing.assert_array_equal(by_loops(team, {}, members, *alone), made[one])
         if not is_turned or len(c) > products.MOST_ALONG:
             np.testing.assert_array_equal(of_packed, made)
+
+
+@subnormal_operands.noted
+@pytest.mark.parametrize("columns", [1, 31, 33, 77])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_nothing_is_computed_of_what_memory_happens_to_hold(
+    device: NumpyDevice, dtype: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the last columns of a matrix that is turned first, which fill no panel."""
+    a, b, c = (np.ones(sizes, dtype) for sizes in ((3, 16, 20), (3, columns, 20), (3, 16, columns)))
+    assert device.team
+    team = Team(device.team.compiler, 1)
+    monkeypatch.setattr(products, "LEAST_ALONE", 0)
+    monkeypatch.setattr(alone, "aligned", poisoned)
+    by_loops(team, None, TURNED, a, b, c)  # it is compiled meanwhile
+    with subnormal_operands.unused():
+        made = by_loops(team, None, TURNED, a, b, c)
+    assert (made == 22).all()
+
+
+def poisoned(size: int) -> tuple[Any, int]:
+    held = subnormal_operands.memory(size + LINE)
+    return held, whole_lines(held.ctypes.data)
 
 
 def test_halves_that_are_packed_are_told(device: NumpyDevice) -> None:

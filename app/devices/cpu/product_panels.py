@@ -42,14 +42,21 @@ class Turned(NamedTuple):
     made: Sequence[int]
 
     def calls(self, team: Team) -> Iterator[Call]:
-        """Behind the last columns there is anything."""
+        """Behind the last columns there is the last one again: products with it are computed, though nothing becomes of
+        them, and where memory happened to hold subnormal numbers processors would take a hundred times as long."""
         whole, rest = divmod(self.columns, self.wide)
-        for first, count, along in ((0, whole, self.wide), (whole, 1, rest)):
-            if count and along:
-                yield from self._calls(team, first, count, along)
+        end = self.columns * self.column
+        if whole:
+            yield from self._calls(team, (0, 0), (whole, self.wide), self.column)
+        if rest:
+            panel = whole * self.depth * self.wide
+            yield from self._calls(team, (end - rest * self.column, panel), (1, rest), self.column)
+            yield from self._calls(team, (end - self.column, panel + rest), (1, self.wide - rest), 0)
 
-    def _calls(self, team: Team, first: int, count: int, along: int) -> Iterator[Call]:
-        """So many panels from the first one on, with so many columns each."""
+    def _calls(self, team: Team, begin: tuple[int, int], shape: tuple[int, int], column: int) -> Iterator[Call]:
+        """So many panels with so many columns each, where they `begin` as given and as made, each `column` behind the
+        one before."""
+        count, along = shape
         sizes = [*self.sizes, count]
         steps = [*self.given, self.wide * self.column], [*self.made, self.depth * self.wide]
         code = Code(team.compiler, tiles.source(self.size, team.compiler.vector_floats, len(sizes)))
@@ -59,7 +66,9 @@ class Turned(NamedTuple):
             numbers: list[int] = []
             for axis, (size, *own) in enumerate(zip(sizes, *steps, strict=True)):
                 numbers += [len(part) if axis == cut else size, *[self.size * step for step in own]]
-            numbers += [self.depth, along, self.size * self.column, self.size * self.wide]
-            given, made = (self.size * (first * each[-1] + part.start * each[cut]) for each in steps)
+            numbers += [self.depth, along, self.size * column, self.size * self.wide]
+            given, made = (
+                self.size * (start + part.start * each[cut]) for start, each in zip(begin, steps, strict=True)
+            )
             pointers = [Pointer(0, Of.INPUT, 1, given), Pointer(1, Of.OWN, 0, made)]
             yield Call(code, array("q", [0, 0, *numbers]), pointers, work * len(part))

@@ -4,7 +4,6 @@ import ctypes
 import itertools
 import math
 import mmap
-import platform
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +22,11 @@ from app.devices.cpu.convolution_loops import ItemWork, Space
 from app.devices.cpu.llvm.panels import Tile
 from app.devices.cpu.llvm.team import Team
 from app.devices.device import Cancelled
-from app.memory.addresses import LINE
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.convolution.windows import Windows
+from tests import subnormal_operands
 from tests.operators import calls, conftest
 from tests.operators.arrays import desc_of
 from tests.operators.calls import run
@@ -212,9 +211,6 @@ SHAPES = [
 ]
 """At least one for each loop."""
 
-SUBNORMAL_OPERAND = 2
-"""What stays in the register MXCSR once one was computed with."""
-
 
 @pytest.mark.parametrize("shape", range(len(SHAPES)))
 @pytest.mark.parametrize("at_the_end", [True, False])
@@ -230,12 +226,11 @@ def test_nothing_outside_of_the_tensors_is_touched(shape: int, *, at_the_end: bo
         np.testing.assert_array_equal(output, wanted)
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="only these processors note subnormal operands")
+@subnormal_operands.noted
 @pytest.mark.parametrize("shape", [*SHAPES, (document_of(2), (1, 9, 7, 7), (9, 9, 1, 1))])
 def test_nothing_is_computed_of_what_memory_happens_to_hold(
     shape: tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing would become of it, but of subnormal numbers products take a hundred times as long."""
     document, sizes, filters = shape
     rng = np.random.default_rng(7)
     given = [integers(rng, *sizes), integers(rng, *filters), integers(rng, 1, filters[0], *[1] * (len(sizes) - 2))]
@@ -243,20 +238,11 @@ def test_nothing_is_computed_of_what_memory_happens_to_hold(
     monkeypatch.setattr(convolution, "WORTH_A_CALL", 1 << 40)  # so that all of it is computed by this thread
     kernel, output = kernel_of(document, given, wanted.shape), np.zeros(wanted.shape, np.float32)
     assert kernel._loop.pieces == 1
-
-    def memory(size: int) -> Array:
-        return np.full(size // 4 + LINE, 0x7F12, np.uint32).view(np.uint8)
-
-    monkeypatch.setattr(convolution_job, "_scratch", SimpleNamespace(memory=memory))
+    monkeypatch.setattr(convolution_job, "_scratch", SimpleNamespace(memory=subnormal_operands.memory))
     buffers = [each.data.cast("B") for each in (*given, output)]
     kernel.dispatch(buffers[:3], buffers[3:], lambda: False)  # it is compiled meanwhile
-    libm, environment = ctypes.CDLL("libm.so.6"), (ctypes.c_uint32 * 8)()  # the last of which is MXCSR
-    libm.fegetenv(environment)
-    environment[7] &= ~SUBNORMAL_OPERAND
-    libm.fesetenv(environment)
-    kernel.dispatch(buffers[:3], buffers[3:], lambda: False)
-    libm.fegetenv(environment)
-    assert not environment[7] & SUBNORMAL_OPERAND
+    with subnormal_operands.unused():
+        kernel.dispatch(buffers[:3], buffers[3:], lambda: False)
     np.testing.assert_array_equal(output, wanted)
 
 

@@ -33,8 +33,8 @@ Addend: TypeAlias = Literal["none", "rows", "columns"]
 class ProductTile:
     """Results in registers: so many rows, each with so many vectors of so many float32.
 
-    If b `is_packed`, its panels are filled up with anything. What is `ahead` is asked for meanwhile: so many elements
-    of a packed b, terms of another.
+    If b `is_packed`, its panels are filled up with something that is in it, or 0. What is `ahead` is asked for
+    meanwhile: so many elements of a packed b, terms of another.
     """
 
     rows: int
