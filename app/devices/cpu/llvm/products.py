@@ -25,6 +25,10 @@ activation's attributes. From `first` to before `end` of each is computed: group
 as many as a multiple of those of a tile. What is "of" something, as `a_row`, is the way to the next one, in elements.
 Past the last of `columns` nothing is written, nor read unless b is packed."""
 
+POINTERS = 10
+"""Rows that processors have a register each to point to. Were there one to each of more, LLVM would move sums to the
+stack and back: each but the first is found from the one before."""
+
 Addend: TypeAlias = Literal["none", "rows", "columns"]
 """What is added: nothing, something whose columns lie one after the other, or one number for all columns of a row."""
 
@@ -119,16 +123,15 @@ def _tile(
         lanes = ", ".join(f"i1 {int(lane < tile.along)}" for lane in range(width))
         masks = [text.let(f"and <{width} x i1> {masks[0]}, <{lanes}>")]
     a = start("a")
-    of_rows = [at(a, str(row), frame["a_row"]) for row in rows]
     b = at(at(frame["b"], group, frame["b_group"]), panel, frame["b_panel"])
     if tile.along:
         lines = [
             at(b, text.least(str(number), text.sub(left_columns, "1")), frame["b_column"])
             for number in range(tile.along)
         ]
-        sums = _along(text, tile, frame["depth"], of_rows, lines)
+        sums = _along(text, tile, frame["depth"], [at(a, str(row), frame["a_row"]) for row in rows], lines)
     else:
-        sums = _across(text, tile, frame, of_rows, b, [None if tile.is_packed or is_whole else each for each in masks])
+        sums = _across(text, tile, frame, a, b, [None if tile.is_packed or is_whole else each for each in masks])
     results, addends = start("results"), start("c")
     alpha, beta = text.spread(frame["alpha"]), text.spread(frame["beta"])
     vectors, places = [], []
@@ -159,13 +162,12 @@ def _at(text: Text, tile: ProductTile, pointer: str, number: str, step: str) -> 
     return text.at(pointer, text.mul(number, step), tile.stored)
 
 
-def _across(
-    text: Text, tile: ProductTile, frame: dict[str, str], of_rows: list[str], b: str, masks: list[str | None]
-) -> list[str]:
+def _across(text: Text, tile: ProductTile, frame: dict[str, str], a: str, b: str, masks: list[str | None]) -> list[str]:
     """Sums of a row after the other, whose vectors are of columns."""
-    columns = range(tile.vectors)
+    rows, columns = range(tile.rows), range(tile.vectors)
     at = partial(_at, text, tile)
-    zeros = [(text.vector, "zeroinitializer") for _ in of_rows for _ in columns]
+    pointers = [at(a, str(row), frame["a_row"]) for row in (rows if tile.rows <= POINTERS else range(1))]
+    zeros = [(text.vector, "zeroinitializer") for _ in rows for _ in columns]
     with text.loop("0", frame["depth"], "1", zeros, note="") as term:
         here = at(b, term.index, frame["b_term"])
         far, more = here, tile.ahead
@@ -179,8 +181,11 @@ def _across(
             text.load_as(tile.stored, text.at(here, str(number * tile.width), tile.stored), mask)
             for number, mask in zip(columns, masks, strict=True)
         ]
-        for row, place in enumerate(of_rows):
-            spread = text.spread_as(tile.stored, at(place, term.index, frame["a_term"]))
+        place = ""
+        for row in rows:
+            is_pointed_to = row < len(pointers)
+            place = at(pointers[row], term.index, frame["a_term"]) if is_pointed_to else at(place, "1", frame["a_row"])
+            spread = text.spread_as(tile.stored, place)
             for number in columns:
                 term.next.append(text.fused(spread, loaded[number], term.values[row * tile.vectors + number]))
     return term.results
