@@ -173,9 +173,8 @@ def lanes_of(work: ItemWork, compiler: Compiler) -> Lanes | None:
         return None
     if work.groups > 1 or work.outputs < width or work.space.farthest >= FARTHEST:
         return None
-    together = tuple(
-        sorted(len(part) for part in parts(range(places), -(-places // most)))
-    )  # alike one after the other
+    # Those that are alike follow each other: one loop is for all of them.
+    together = tuple(sorted(len(part) for part in parts(range(places), -(-places // most))))
     vectors = 4 if 2 * max(together) <= most and work.outputs % (4 * width) == 0 else 2
     lanes = Lanes(vectors, width, together, work.space.is_pointwise)
     if 4 * _scratch_of(work, lanes) > MOST_OF_DOTS or packed_elements(work, lanes) * 4 > MOST_PACKED:

@@ -54,6 +54,9 @@ from app.operators.pooling.windows import (
 )
 from app.operators.quantization.integers import channel_violations
 
+MOST_RAISED = 64
+"""P up to which there is a formula of its own for each."""
+
 PADDING_ALONE = (
     "A window that lies in the padding alone is 0, also where padding does not count in the divisor. DirectML's "
     "documentation does not say."
@@ -63,9 +66,6 @@ ABSOLUTE = (
     "Of the elements' absolute values, as a norm is. DirectML's page writes x^P, which differs for an odd P and "
     "negative elements."
 )
-MOST_RAISED = 64
-"""P up to which there is a formula of its own for each."""
-
 P_0 = "P of 0 is refused. DirectML's documentation does not mention it."
 
 
