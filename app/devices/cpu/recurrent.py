@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.activations import LoweredActivation, lowered_activation
 from app.devices.cpu.alone import Making
 from app.devices.cpu.calls import Calls
 from app.devices.cpu.conversions import Conversions
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.recurrent_calls import WEIGHTS, RecurrentCalls
+from app.devices.cpu.recurrent_cells import LoweredCell, lowered_cell
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import ExecutionRecord
@@ -42,10 +42,9 @@ def recurrent_kernel(compiled: CompiledOperator, team: Team, conversions: Conver
     sequences, weights = operator.InputTensor.Sizes[2], 4 * math.prod(operator.RecurrenceTensor.Sizes[2:])
     if sequences > (FEW if weights >= KEPT else MANY):
         return None
-    each = len(operator.activations)
-    lowered = [lowered_activation(fused, f"f{place % each}") for place, fused in enumerate(operator.ActivationDescs)]
-    found = [activation for activation in lowered if activation]
-    return RecurrentKernel(compiled, operator, found, team, conversions) if len(found) == len(lowered) else None
+    cells = [lowered_cell(operator, direction) for direction in range(operator.directions)]
+    found = [cell for cell in cells if cell]
+    return RecurrentKernel(compiled, operator, found, team, conversions) if len(found) == len(cells) else None
 
 
 class RecurrentKernel:
@@ -55,7 +54,7 @@ class RecurrentKernel:
         self,
         compiled: CompiledOperator,
         operator: Recurrent,
-        activations: Sequence[LoweredActivation],
+        cells: Sequence[LoweredCell],
         team: Team,
         conversions: Conversions,
     ) -> None:
@@ -68,7 +67,7 @@ class RecurrentKernel:
         )
         """Whether loops may read and write the buffers themselves."""
         self._conversions, self._converts = conversions, operator.InputTensor.DataType is DataType.FLOAT16
-        self._layer = RecurrentCalls(compiled, operator, activations, team.compiler, team.most)
+        self._layer = RecurrentCalls(compiled, operator, cells, team.compiler, team.most)
         self._making = Making(self._layer.calls, len(self._inputs), len(self._outputs), team)
 
     @property

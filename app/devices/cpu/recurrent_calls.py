@@ -4,14 +4,12 @@ They are in stages: states and biases are made ready, then by turns some inputs 
 what is left is stored. Directions take them at the same time, and so do sequences.
 """
 
-import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Literal, NamedTuple
 
 from app.contract.constants import DataType, RecurrentNetworkDirection
-from app.devices.cpu.activations import LoweredActivation
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
@@ -27,10 +25,10 @@ from app.devices.cpu.llvm.recurrent import (
     weighting,
 )
 from app.devices.cpu.llvm.types import bytes_of
+from app.devices.cpu.recurrent_cells import LoweredCell
 from app.devices.cpu.threads import parts
 from app.memory.addresses import whole_lines
 from app.operators.arrays import SCRATCH
-from app.operators.recurrent.networks import Gru, Lstm, Rnn
 from app.operators.recurrent.steps import Recurrent
 from app.programs.dispatchable import Dispatchable
 
@@ -81,7 +79,7 @@ class RecurrentCalls:
         self,
         compiled: Dispatchable,
         operator: Recurrent,
-        activations: Sequence[LoweredActivation],
+        cells: Sequence[LoweredCell],
         compiler: Compiler,
         threads: int,
     ) -> None:
@@ -101,30 +99,22 @@ class RecurrentCalls:
         )
         shares = max(-(-self._batch // MOST), min(threads // many, self._batch // LEAST), 1)
         self._shares = [*parts(range(self._batch), shares)]
-        is_linear = isinstance(operator, Gru) and operator.LinearBeforeReset
-        lstm = operator if isinstance(operator, Lstm) else None
         form = partial(
             CodeForm,
-            _kind(operator),
-            compiler.vector_floats,
+            gates=self._gates,
+            width=compiler.vector_floats,
             has_lengths="SequenceLengthsTensor" in names,
             has_sequence="OutputSequenceTensor" in names,
-            has_peephole="PeepholeTensor" in names,
-            is_clipped=bool(lstm and lstm.UseClipThreshold),
-            is_coupled=bool(lstm and lstm.CoupleInputForget),
-            is_linear=is_linear,
             weights=self._weights,
         )
-        self._threshold = _bits(lstm.ClipThreshold) if lstm else 0
-        self._together = 2 * self._size if is_linear else rows
+        self._together = rows - len(operator.apart) * self._size
         """So many of the states' biases are added with those of the input."""
-        each = len(operator.activations)
-        some = [tuple(activations[start : start + each]) for start in range(0, len(activations), each)]
         self._codes = [
-            {count: Code(compiler, _source(form(count), own)) for count in {*map(len, self._shares)}} for own in some
+            {count: Code(compiler, _source(form(cell.rounds, batch=count))) for count in {*map(len, self._shares)}}
+            for cell in cells
         ]
         """Of each direction, by how many sequences it is for."""
-        self._attributes = [[number for own in part for number in own.attributes] for part in some]
+        self._attributes = [cell.attributes for cell in cells]
         self._width = width = compiler.vector_floats
         self._work = rows * (self._depth + self._size) * self._batch
         at_a_time = max(min(AT_A_TIME // self._work, SCRATCH["numpy"] // (4 * rows * self._batch)), 1)
@@ -249,7 +239,6 @@ class RecurrentCalls:
             "size": self._size,
             "packed": self._states,
             "sequence_step": many * self._batch * self._size,
-            "threshold": self._threshold,
         }
         pointers = {
             "recurrence": self._tensor("RecurrenceTensor", direction * self._rows * self._size),
@@ -290,16 +279,6 @@ def _own(offset: int, elements: int = 0) -> Pointer:
     return Pointer(0, Of.OWN, 0, offset + 4 * elements)
 
 
-def _kind(operator: Recurrent) -> Literal["rnn", "lstm", "gru"]:
-    return "rnn" if isinstance(operator, Rnn) else "lstm" if isinstance(operator, Lstm) else "gru"
-
-
-def _bits(value: float) -> int:
-    """Of a float32."""
-    made: int = struct.unpack("<i", struct.pack("<f", value))[0]
-    return made
-
-
 @lru_cache(64)
-def _source(form: CodeForm, activations: tuple[LoweredActivation, ...]) -> str:
-    return source(form, [each.element for each in activations])
+def _source(form: CodeForm) -> str:
+    return source(form)

@@ -1,7 +1,7 @@
 """An NVIDIA GPU: formulas as CUDA kernels and calls of CuPy, tensors moved through pinned memory while others are
 computed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,7 @@ from app.devices.cuda.times import step_seconds
 from app.devices.device import DeviceInfo, InTurn, Kernel
 from app.devices.schedules import OneByOne, schedule_kernel
 from app.graphs.schedule import InitializedGraph, alone
+from app.operators import written
 from app.programs.dispatchable import Dispatchable
 
 
@@ -28,6 +29,7 @@ class CudaDevice(Context):
         """The arguments are those of Context."""
         super().__init__(*arguments, **named)
         self._kept: WeakKeyDictionary[InitializedGraph, KeptTensors] = WeakKeyDictionary()
+        written.FORMULA_LOADERS[self.ordinal] = self._over_arrays
 
     def info(self) -> DeviceInfo:
         total = available = None
@@ -87,6 +89,15 @@ class CudaDevice(Context):
         graph = work if isinstance(work, InitializedGraph) else alone(work)
         writes = [desc.data_bytes for desc in graph.schedule.outputs.values()]
         return ResidentKernel(self.whole(graph), [*graph.schedule.read_bytes.values()], writes)
+
+    def _over_arrays(self, compiled: Dispatchable) -> written.OverArrays:
+        (output,) = compiled.outputs
+        bind = CudaKernel(compiled, output, self).bind_again()
+
+        def queue(arrays: Sequence[Any]) -> None:
+            bind([each.data.ptr for each in arrays])(self._cupy.cuda.get_current_stream())
+
+        return queue
 
     def kernels(self, compiled: Dispatchable) -> "list[CudaKernel]":
         """One for each output; none of a call."""

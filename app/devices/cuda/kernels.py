@@ -247,7 +247,22 @@ class CudaKernel:
         aligned = all(pointer % ACCESS_BYTES == 0 for pointer in pointers)
         if self._splits:
             return self._bind_splits(self._splits.on(aligned=aligned), pointers, pool or self._device.pool)
-        launch, places = self.launch(aligned=aligned), self._coordinates
+        return self._bind(self.launch(aligned=aligned), pointers, aligned=aligned)
+
+    def bind_again(self) -> Callable[[Sequence[int]], Launch]:
+        """What binds the same launch, for one thread, to other tensors again and again. Of a formula by position."""
+        launches: dict[bool, Launch] = {}
+
+        def bind(pointers: Sequence[int]) -> Launch:
+            aligned = all(pointer % ACCESS_BYTES == 0 for pointer in pointers)
+            if aligned not in launches:
+                launches[aligned] = self.launch(aligned=aligned)
+            return self._bind(launches[aligned], pointers, aligned=aligned)
+
+        return bind
+
+    def _bind(self, launch: Launch, pointers: Sequence[int], *, aligned: bool) -> Launch:
+        places = self._coordinates
         if places and (launch.per_block == 0 or places.kind.width > 1):
             return launch.bind(pointers, places.pieces)
         if launch.per_block == 0:

@@ -5,14 +5,28 @@ Products are those of tensor cores, which multiply halves and add in float32. A 
 is what the first has lost, times 2^11: together they have 22 digits, so that next to nothing of float32 is lost.
 """
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from app.formula.values import Constant, Input, Operation, Parameter, Value, parts
 from app.operators.arrays import SCRATCH, product, spans
-from app.operators.recurrent.layer import LAYER, STEPS_OF
+from app.operators.recurrent.cells import (
+    CELL,
+    GIVEN,
+    HIDDEN,
+    PEEPHOLE,
+    THRESHOLD,
+    WEIGHTED,
+    Cell,
+    Stage,
+    Terms,
+    given,
+    weighted,
+)
+from app.operators.recurrent.layer import LAYER
 from app.operators.written import kernel
 
 MOST_WORDS = 190
@@ -40,8 +54,22 @@ FUNCTIONS = {"DML_OPERATOR_ACTIVATION_SIGMOID": "sigmoid", "DML_OPERATOR_ACTIVAT
 """Activations that keep states where halves have their digits, by what the kernel calls them."""
 
 
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*"}
+"""Of operations; of others the kernel has functions."""
+
+VARIABLES = {
+    GIVEN: "of_input[{}]",
+    WEIGHTED: "of_state[{}]",
+    PEEPHOLE: "of_cells[n][{}]",
+    HIDDEN: "h",
+    CELL: "cell",
+    THRESHOLD: "clip",
+}
+"""What the kernel calls what formulas are made of."""
+
+
 class Form(NamedTuple):
-    """What chooses code."""
+    """What chooses code beside the cell."""
 
     kind: str
     """RNN, LSTM, or GRU that weights the state before the reset gate."""
@@ -52,8 +80,6 @@ class Form(NamedTuple):
     """Hidden elements that a warp adds up products of, 32 at a time."""
     chunks: int
     """Items of a block, 16 at a time."""
-    clips: bool = False
-    couples: bool = False
 
     @property
     def gates(self) -> int:
@@ -87,21 +113,51 @@ def form_of(kind: str, activations: Sequence[str], sizes: tuple[int, int], proce
     return None
 
 
-@cache
-def source(form: Form) -> str:
-    """The kernel, in CUDA C++."""
-    step = STEPS_OF[form.kind].format(*form.functions)
+@lru_cache(256)
+def source(form: Form, cell: Cell) -> str:
+    """The kernel, in CUDA C++, of a cell that is `in_c`."""
+    (only,) = cell.rounds
     values = {
         **form._asdict(),
         "gates": form.gates,
         "tiles": form.tiles,
         "turns": TURNS,
         "warps": WARPS,
-        "clips": int(form.clips),
         "is_lstm": int(form.kind == "LSTM"),
-        "step": "\n".join(" " * 24 + line for line in step.split("\n")),
+        "step": "\n".join(" " * 24 + line for stage in only.stages for line in _lines(stage)),
     }
-    return f"#define COUPLES {int(form.couples)}\n" + LAYER % values
+    return LAYER % values
+
+
+def in_c(gates: int) -> Terms:
+    """What the kernel has of each gate."""
+    inputs, states = [given(gate) for gate in range(gates)], [weighted(gate) for gate in range(gates)]
+    return Terms([a + b for a, b in zip(inputs, states, strict=True)], inputs, states)
+
+
+def _lines(stage: Stage) -> Iterator[str]:
+    """Its formula in CUDA C++."""
+    written: dict[Value, str] = {}
+    for node in parts(stage.element):
+        match node:
+            case Input(name=name) | Parameter(name=name):
+                written[node] = _variable(name)
+            case Constant(value=value):
+                written[node] = f"{float(value)}f"
+            case Operation(name=name):
+                arguments = [written[each] for each in node.arguments]
+                made = f" {SIGNS[name]} ".join(arguments) if name in SIGNS else f"{name}({', '.join(arguments)})"
+                written[node] = f"{stage.made.lower()}_{len(written)}"
+                yield f"const float {written[node]} = {made};"
+    yield f"{_variable(stage.made)} = {written[stage.element]};"
+
+
+def _variable(name: str) -> str:
+    """What the kernel calls it."""
+    for kind, variable in VARIABLES.items():
+        if name.startswith(kind):
+            return variable.format(name.removeprefix(kind))
+    raise KeyError(name)
 
 
 class Layer(NamedTuple):
@@ -138,7 +194,7 @@ def _processors(cupy: Any, ordinal: int) -> int:
     return int(known["MultiProcessorCount"]) if able else 0
 
 
-def run(cupy: Any, form: Form, layer: Layer, *, is_backward: bool, clip: float) -> None:
+def run(cupy: Any, form: Form, cell: Cell, layer: Layer, *, is_backward: bool) -> None:
     """Queue all of it on the current stream."""
     steps, batch, _ = layer.x.shape
     hidden = layer.recurrence.shape[-1]
@@ -155,7 +211,7 @@ def run(cupy: Any, form: Form, layer: Layer, *, is_backward: bool, clip: float) 
         exchanged[:, :, hidden:] = 0
         sequence = layer.sequence
         apart = 0 if sequence is None else sequence.strides[0] // sequence.itemsize
-        kernel(cupy, source(form), "layer")(
+        kernel(cupy, source(form, cell), "layer")(
             blocks,
             (32 * WARPS,),
             (
@@ -163,7 +219,7 @@ def run(cupy: Any, form: Form, layer: Layer, *, is_backward: bool, clip: float) 
                 nothing if layer.lengths is None else layer.lengths,
                 *(layer.states, exchanged, nothing if sequence is None else sequence[some]),
                 *(np.uint64(apart), np.uint32(some.stop - some.start), np.uint32(batch), np.uint32(hidden)),
-                *(np.uint32(some.start), np.bool_(is_backward), np.float32(clip)),
+                *(np.uint32(some.start), np.bool_(is_backward), np.float32(cell.numbers.get(THRESHOLD, 0))),
             ),
             enable_cooperative_groups=True,
         )

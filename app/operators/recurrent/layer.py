@@ -1,4 +1,4 @@
-"""CUDA C++ of the kernel that does all steps of a layer: `lasting.py` fills in what it is for."""
+"""CUDA C++ of the kernel that does all steps of a layer: `lasting.py` fills in the cell, and what else it is for."""
 
 LAYER = r"""
 #define GATES %(gates)d
@@ -50,10 +50,10 @@ __device__ __forceinline__ float tangent(float x)
     const float p = fmaf(q, square, -0x1.5554dap-2f);
     return fabsf(x) < 0.5f ? fmaf(x * square, p, x) : away;
 }
-__device__ __forceinline__ float clipped(float x, float clip)
-{
-    return %(clips)d ? x < -clip ? -clip : x > clip ? clip : x : x;
-}
+/* The last two are NaN if either argument is. */
+__device__ __forceinline__ float negative(float x) { return -x; }
+__device__ __forceinline__ float maximum(float a, float b) { return a > b || a != a ? a : b; }
+__device__ __forceinline__ float minimum(float a, float b) { return a < b || a != a ? a : b; }
 /* Both halves of a state; NaN has no sign here, so that no state is NOTHING. */
 __device__ __forceinline__ unsigned halves_of(float x)
 {
@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) layer(
                         of_input[gate] = given[chunk][n][gate] + of_inputs[n][gate];
                         of_state[gate] = sum + of_states[n][gate];
                     }
-                    float& h = hiddens[chunk][n];
+                    float &h = hiddens[chunk][n], &cell = cells[chunk][n];
                     const bool there = lasts[chunk][n] > first + here;
                     if (there) {
 %(step)s
@@ -250,16 +250,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) layer(
             }
 }
 """
-
-STEPS_OF = {
-    "RNN": "h = {0}(of_input[0] + of_state[0]);",
-    "LSTM": """#define SUM(gate) (of_input[gate] + of_state[gate])
-float& cell = cells[chunk][n];
-const float i = {0}(clipped(SUM(0) + of_cells[n][0] * cell, clip));
-const float f = COUPLES ? 1.0f - i : {0}(clipped(SUM(2) + of_cells[n][2] * cell, clip));
-cell = f * cell + i * {1}(clipped(SUM(3), clip));
-const float o = {0}(clipped(SUM(1) + of_cells[n][1] * cell, clip));
-h = o * {2}(clipped(cell, clip));""",
-    "GRU": """const float z = {0}(of_input[0] + of_state[0]), r = {0}(of_input[1] + of_state[1]);
-h = (1.0f - z) * {1}(of_input[2] + r * of_state[2]) + z * h;""",
-}

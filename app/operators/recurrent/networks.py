@@ -6,7 +6,7 @@ order of gates and layouts the pages use.
 Source: the DML_RNN_OPERATOR_DESC, DML_LSTM_OPERATOR_DESC and DML_GRU_OPERATOR_DESC pages of DirectML's reference.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -16,10 +16,10 @@ from app.contract.scalars import Bool, Float
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.operators.accuracy import Accuracy
-from app.operators.arrays import multiplied
 from app.operators.fusion import FusedActivation
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OptionalOutputTensorDesc
-from app.operators.recurrent import lasting, steps
+from app.operators.recurrent import steps
+from app.operators.recurrent.cells import CELL, HIDDEN, RESET, Ingredients, Round, Stage, element
 
 Activations = Annotated[list[FusedActivation], Field(min_length=1, max_length=6, description="In the formula's order.")]
 Directions = Annotated[
@@ -100,9 +100,9 @@ class Rnn(steps.Recurrent):
         "RecurrenceTensor is required, as in the operator's structure; the text of its page calls it optional.",
     )
 
-    def step(self, xp: Any, part: steps.DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        (f,) = part.activations
-        return (f(xp, projected + multiplied(xp, states[0], part.recurrence) + part.recurrence_bias),)
+    def rounds(self, of: Ingredients) -> Iterator[Round]:
+        (f,) = of.activations
+        yield Round(range(1), HIDDEN, [Stage(HIDDEN, f(of.terms.sums[0]))])
 
 
 class Lstm(steps.Recurrent):
@@ -136,6 +136,7 @@ class Lstm(steps.Recurrent):
         "with CoupleInputForget; c = g(X W_c^T + H R_c^T + Wb_c + Rb_c); C_t = fg * C + i * c; o = f(X W_o^T + H R_o^T "
         "+ P_o * C_t + Wb_o + Rb_o); H_t = o * h(C_t)"
     )
+    choices = ("CoupleInputForget",)
     accuracy = _ACCURACY
     same_types = (
         (
@@ -171,32 +172,15 @@ class Lstm(steps.Recurrent):
                 ">= 0",
             )
 
-    def lasting_form(self, activations: Sequence[str], processors: int) -> lasting.Form | None:
-        form = super().lasting_form(activations, processors)
-        return form and form._replace(clips=self.UseClipThreshold, couples=self.CoupleInputForget)
-
-    def step(self, xp: Any, part: steps.DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden, cell = states
-        size = hidden.shape[-1]
-        sums = projected, multiplied(xp, hidden, part.recurrence), part.recurrence_bias
-        terms = [each[..., gate * size : (gate + 1) * size] for gate in range(4) for each in sums]
-        peephole = [part.peephole[gate * size : (gate + 1) * size] for gate in range(3)]
-        made: tuple[Any, ...] = self.at_once(xp, part, self._gates)(*terms, *peephole, cell)
-        return made
-
-    def _gates(self, xp: Any, part: steps.DirectionWeights, *arrays: Any) -> tuple[Any, Any]:
-        """The state and the cell: of the terms of each gate, peepholes and the cell before."""
-        f, g, h = part.activations
-        *_, p_i, p_o, p_f, cell = arrays
-        i, o, fg, c = (arrays[gate] + arrays[gate + 1] + arrays[gate + 2] for gate in range(0, 12, 3))
-        i = f(xp, self._clipped(xp, i + p_i * cell))
-        fg = 1 - i if self.CoupleInputForget else f(xp, self._clipped(xp, fg + p_f * cell))
-        cell = fg * cell + i * g(xp, self._clipped(xp, c))
-        o = f(xp, self._clipped(xp, o + p_o * cell))
-        return o * h(xp, self._clipped(xp, cell)), cell
-
-    def _clipped(self, xp: Any, x: Any) -> Any:
-        return xp.clip(x, -self.ClipThreshold, self.ClipThreshold) if self.UseClipThreshold else x
+    def rounds(self, of: Ingredients) -> Iterator[Round]:
+        f, g, h = of.activations
+        i, o, fg, c = of.terms.sums
+        cell = element(CELL)
+        i = f(of.looked(i, 0, cell))
+        fg = 1 - i if self.CoupleInputForget else f(of.looked(fg, 2, cell))
+        kept = Stage(CELL, fg * cell + i * g(of.clip(c)))
+        # The cell is the new one from here on.
+        yield Round(range(4), HIDDEN, [kept, Stage(HIDDEN, f(of.looked(o, 1, cell)) * h(of.clip(cell)))])
 
 
 class Gru(steps.Recurrent):
@@ -224,6 +208,7 @@ class Gru(steps.Recurrent):
         "z = f(X W_z^T + H R_z^T + Wb_z + Rb_z); r = f(X W_r^T + H R_r^T + Wb_r + Rb_r); h = g(X W_h^T + (r * H) R_h^T "
         "+ Wb_h + Rb_h), or with LinearBeforeReset g(X W_h^T + r * (H R_h^T + Rb_h) + Wb_h); H_t = (1 - z) * h + z * H"
     )
+    choices = ("LinearBeforeReset",)
     accuracy = _ACCURACY
     same_types = Rnn.same_types
     support = SupportTable.of("1_0 4 F32-16, SequenceLengthsTensor U32")
@@ -231,40 +216,19 @@ class Gru(steps.Recurrent):
     example_data = steps.LENGTHS
     notes = (*_SEQUENCES, "Gates lie in the order z, r, h.")
 
-    def lasting_form(self, activations: Sequence[str], processors: int) -> lasting.Form | None:
-        # A state that is weighted behind the reset gate would have to be passed on twice in a step.
-        return super().lasting_form(activations, processors) if self.LinearBeforeReset else None
+    @property
+    def apart(self) -> range:
+        return range(2, 3) if self.LinearBeforeReset else range(0)
 
-    def step(self, xp: Any, part: steps.DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        (hidden,) = states
-        size = hidden.shape[-1]
-        gates, rest = slice(0, 2 * size), slice(2 * size, None)
-        if self.LinearBeforeReset and xp.__name__ == "cupy":  # where each product is a kernel more
-            products = multiplied(xp, hidden, part.recurrence)
-            weighted, of_rest = products[:, gates], products[:, rest]
+    def rounds(self, of: Ingredients) -> Iterator[Round]:
+        f, g = of.activations
+        (z, r, h), hidden = of.terms.sums, element(HIDDEN)
+        z, r = f(z), f(r)
+        if self.LinearBeforeReset:
+            h = of.terms.inputs[2] + r * of.terms.states[2]
+        made = Stage(HIDDEN, (1 - z) * g(h) + z * hidden)
+        if self.LinearBeforeReset:
+            yield Round(range(3), HIDDEN, [made])
         else:
-            weighted, of_rest = multiplied(xp, hidden, part.recurrence[:, gates]), None
-        both = self.at_once(xp, part, self._gates)(projected[:, gates], weighted, part.recurrence_bias[gates])
-        z, r = both[:, :size], both[:, size:]
-        if of_rest is None:
-            of_rest = multiplied(xp, hidden if self.LinearBeforeReset else r * hidden, part.recurrence[:, rest])
-        arrays = z, r, projected[:, rest], of_rest, part.recurrence_bias[rest], hidden
-        return (self.at_once(xp, part, self._state)(*arrays),)
-
-    def _gates(self, xp: Any, part: steps.DirectionWeights, projected: Any, weighted: Any, bias: Any) -> Any:
-        return part.activations[0](xp, projected + weighted + bias)
-
-    def _state(
-        self,
-        xp: Any,
-        part: steps.DirectionWeights,
-        z: Any,
-        r: Any,
-        projected: Any,
-        weighted: Any,
-        bias: Any,
-        hidden: Any,
-    ) -> Any:
-        weighted = weighted + bias
-        h = part.activations[1](xp, projected + (r * weighted if self.LinearBeforeReset else weighted))
-        return (1 - z) * h + z * hidden
+            yield Round(range(2), HIDDEN, [Stage(RESET, r * hidden)])
+            yield Round(range(2, 3), RESET, [made])

@@ -1,26 +1,32 @@
 """What recurrent networks have in common: sizes and rules, directions, and the way from step to step."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
 
 from app.contract.constants import DataType, FeatureLevel, RecurrentNetworkDirection, TensorFlag
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.values import FLOAT32
 from app.memory.arrays import numpy_type
-from app.operators.arrays import SCRATCH, Activation, computed, product, spans
+from app.operators.arrays import computed
 from app.operators.fusion import Fused, activation_violations
 from app.operators.grids import packed_in
-from app.operators.looks import look
 from app.operators.operator import Operator, Role
 from app.operators.recurrent import lasting
-
-log = logging.getLogger("app.execution")
+from app.operators.recurrent.cells import (
+    CELL,
+    HIDDEN,
+    THRESHOLD,
+    Cell,
+    Form,
+    Ingredients,
+    Round,
+    Terms,
+    cell_of,
+    in_arrays,
+)
+from app.operators.recurrent.stepping import Direction, step_by_step
 
 _STATES = (
     *("HiddenInitTensor", "CellMemInitTensor"),
@@ -30,24 +36,6 @@ _STATES = (
 
 LENGTHS: dict[str, Sequence[float]] = {"SequenceLengthsTensor": (3,)}
 """The example's."""
-
-
-@dataclass(frozen=True, slots=True)
-class DirectionWeights:
-    """What one direction computes with: weights of all gates, transposed to be multiplied from the right."""
-
-    weights: Any
-    """{ input, gates * hidden }"""
-    weight_bias: Any
-    recurrence: Any
-    """{ hidden, gates * hidden }"""
-    recurrence_bias: Any
-    peephole: Any
-    activations: Sequence[Activation]
-    is_backward: bool
-    number: int
-    fused: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    """Functions that are one kernel each, by name."""
 
 
 class Recurrent(Operator):
@@ -64,23 +52,30 @@ class Recurrent(Operator):
     gates: ClassVar[int]
     activations: ClassVar[tuple[str, ...]]
     """The names of those of one direction."""
+    choices: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are true or false and choose formulas."""
     only_queues = makes_in = True
     same_sizes = ()
     sizes_from = ("InputTensor", "RecurrenceTensor", "Direction")
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"ActivationDescCount": ("ActivationDescs",)}
 
-    def step(self, xp: Any, part: DirectionWeights, projected: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The states after a step, from those before; `projected` is its input, weighted, with the weights' bias."""
+    def rounds(self, of: Ingredients) -> Iterator[Round]:
+        """What a step computes, in its order: formulas by what the `choices` say, and nothing else of the operator."""
         raise NotImplementedError
 
-    def at_once(self, xp: Any, part: DirectionWeights, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function(xp, part, *arrays)`, which goes element by element, of arrays; on a GPU as one kernel."""
-        if xp.__name__ != "cupy":
-            return partial(function, xp, part)
-        name = function.__name__
-        if name not in part.fused:
-            part.fused[name] = _fused(xp, type(self), self.model_dump_json(), part.number, name)
-        return part.fused[name]
+    @property
+    def apart(self) -> range:
+        """Gates of which the state is not just added to the input."""
+        return range(0)
+
+    def cell(self, direction: int, terms: Callable[[int], Terms], functions: tuple[str, ...] = ()) -> Cell:
+        """That of a direction, as `cell_of` has it."""
+        activations = tuple((type(each), each.model_dump_json()) for each in self._fused_of(direction))
+        choices = tuple((name, getattr(self, name)) for name in self.choices)
+        threshold = getattr(self, THRESHOLD) if getattr(self, "UseClipThreshold", False) else None
+        has_peephole = "PeepholeTensor" in self.tensors()
+        form = Form(type(self), choices, activations, threshold, has_peephole)
+        return cell_of(form, self.gates, terms, functions)
 
     def implied_sizes(self, name: str) -> list[int]:
         return self._sizes()[name]
@@ -107,7 +102,7 @@ class Recurrent(Operator):
                     TensorFlag.OWNED_BY_DML,
                     [TensorFlag.NONE],
                 )
-        many = len(self.activations) * self._directions
+        many = len(self.activations) * self.directions
         if len(self.ActivationDescs) != many:
             yield Violation(
                 ("ActivationDescs",),
@@ -129,10 +124,10 @@ class Recurrent(Operator):
     def multiplications(self) -> int:
         _, steps, batch, width = self.InputTensor.Sizes
         hidden = self.RecurrenceTensor.Sizes[-1]
-        return self._directions * steps * batch * self.gates * hidden * (width + hidden)
+        return self.directions * steps * batch * self.gates * hidden * (width + hidden)
 
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        batch, hidden, many = self.InputTensor.Sizes[2], self.RecurrenceTensor.Sizes[-1], self._directions
+        batch, hidden, many = self.InputTensor.Sizes[2], self.RecurrenceTensor.Sizes[-1], self.directions
         bias = self._optional(xp, inputs, "BiasTensor", (1, 1, many, 2 * self.gates * hidden))
         peephole = self._optional(xp, inputs, "PeepholeTensor", (1, 1, many, 3 * hidden))
         initial = [
@@ -164,45 +159,28 @@ class Recurrent(Operator):
         vectors: tuple[Any, Any],
         initial: Sequence[Any],
         sequence: Any,
-    ) -> Sequence[Any]:
+    ) -> Iterable[Any]:
         """The last states of direction `each`, with its bias and peepholes and from its `initial` states on; its output
         is made in `sequence` if there is one."""
         x, weights, recurrence = (
             _whole(xp, inputs[name][0] if name == "InputTensor" else inputs[name][0, each])
             for name in ("InputTensor", "WeightTensor", "RecurrenceTensor")
         )
-        (bias, peephole), width = vectors, len(weights)
         lengths = inputs["SequenceLengthsTensor"].reshape(-1, 1) if "SequenceLengthsTensor" in inputs else None
-        part = DirectionWeights(
-            *(weights.T, bias[:width], recurrence.T, bias[width:], peephole, self._activations(each)),
-            *(self._is_backward(each), each),
-        )
-        states = tuple(initial)
-        for step, projected in _projected(xp, x, part):
-            look()
-            new = self.step(xp, part, projected, states)
-            if lengths is not None:
-                there = lengths > step
-                new = tuple(xp.where(there, now, before) for now, before in zip(new, states, strict=True))
-                output = xp.where(there, new[0], xp.zeros_like(new[0]))
-            else:
-                output = new[0]
-            states = new
-            if sequence is not None:
-                sequence[step] = output
-        return states
+        cell, weights = self.cell(each, in_arrays), (weights.T, recurrence.T)
+        direction = Direction(cell, self.apart, self._is_backward(each), *weights, *vectors)
+        states = dict(zip((HIDDEN, CELL), initial, strict=False))
+        return step_by_step(xp, direction, x, states, lengths, sequence).values()
 
     def _form(self, xp: Any, each: int) -> lasting.Form | None:
-        """That of the kernel that does all steps of a direction on a GPU, if it can."""
-        if xp.__name__ != "cupy" or self.InputTensor.DataType is not DataType.FLOAT16:
+        """That of the kernel that does all steps of a direction on a GPU, if it can. A state that is weighted behind a
+        gate would have to be passed on twice in a step."""
+        is_half = self.InputTensor.DataType is DataType.FLOAT16
+        if xp.__name__ != "cupy" or not is_half or len(self.cell(each, in_arrays).rounds) > 1:
             return None
         kinds = [fused.activation.name() for fused in self._fused_of(each)]
-        return self.lasting_form(kinds, lasting.processors(xp))
-
-    def lasting_form(self, activations: Sequence[str], processors: int) -> lasting.Form | None:
-        """Of the kernel for all steps with these activations, on a GPU with so many multiprocessors that can run it."""
         sizes = self.InputTensor.Sizes[2], self.RecurrenceTensor.Sizes[-1]
-        return lasting.form_of(self.short_name(), activations, sizes, processors)
+        return lasting.form_of(self.short_name(), kinds, sizes, lasting.processors(xp))
 
     def _at_a_stretch(
         self,
@@ -229,21 +207,19 @@ class Recurrent(Operator):
             states,
             sequence,
         )
-        lasting.run(xp, form, layer, is_backward=self._is_backward(each), clip=getattr(self, "ClipThreshold", 0.0))
+        cell = self.cell(each, lasting.in_c, form.functions)
+        lasting.run(xp, form, cell, layer, is_backward=self._is_backward(each))
         return tuple(states)
 
     def _fused_of(self, direction: int) -> list[Fused]:
         first = direction * len(self.activations)
         return self.ActivationDescs[first : first + len(self.activations)]
 
-    def _activations(self, direction: int) -> list[Activation]:
-        return [Activation(fused) for fused in self._fused_of(direction)]
-
     def _is_backward(self, direction: int) -> bool:
         return direction == 1 or self.Direction is RecurrentNetworkDirection.BACKWARD
 
     @property
-    def _directions(self) -> int:
+    def directions(self) -> int:
         return 2 if self.Direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
 
     @property
@@ -253,7 +229,7 @@ class Recurrent(Operator):
     def _sizes(self) -> dict[str, list[int]]:
         """Of all tensors, from what only two of them say."""
         _, steps, batch, width = self.InputTensor.Sizes
-        hidden, many = self.RecurrenceTensor.Sizes[-1], self._directions
+        hidden, many = self.RecurrenceTensor.Sizes[-1], self.directions
         state = [1, many, batch, hidden]
         return {
             "InputTensor": [1, steps, batch, width],
@@ -275,54 +251,5 @@ class Recurrent(Operator):
         return _whole(xp, inputs[name]) if name in inputs else xp.broadcast_to(xp.zeros((), "float32"), sizes)
 
 
-class _Fused:
-    """A function of arrays as one kernel; as those of its operations, if CuPy does not fuse these."""
-
-    def __init__(self, cupy: Any, function: Callable[..., Any]) -> None:
-        self._plain = function
-        self._fused = cupy.fuse(function)
-
-    def __call__(self, *arrays: Any) -> Any:
-        if self._fused is not None:
-            try:
-                return self._fused(*arrays)
-            except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
-                log.info("CuPy does not fuse a step of a recurrent network: %s", error)
-                self._fused = None
-        return self._plain(*arrays)
-
-
-@lru_cache(256)
-def _fused(cupy: Any, kind: type[Recurrent], text: str, direction: int, name: str) -> _Fused:
-    """The method `name` of the operator that `text` states, of one direction's arrays: to make it takes milliseconds,
-    which are not for each dispatch."""
-    operator = kind.model_validate_json(text)
-    activations = operator._activations(direction)
-    nothing = np.zeros(0, np.float32)
-    part = DirectionWeights(
-        nothing, nothing, nothing, nothing, nothing, activations, False, direction
-    )  # of which arrays are given
-
-    def function(*arrays: Any) -> Any:
-        return getattr(operator, name)(cupy, part, *arrays)
-
-    return _Fused(cupy, function)
-
-
 def _whole(xp: Any, x: Any) -> Any:
     return xp.broadcast_to(computed(x), x.shape)
-
-
-def _projected(xp: Any, x: Any, part: DirectionWeights) -> Iterator[tuple[int, Any]]:
-    """The number of each step in its order, and its input weighted: { batch, gates * hidden }. Products are of as many
-    steps at once as are bounded in memory."""
-    steps, batch, _ = x.shape
-    width = part.weights.shape[1]
-    order = list(spans(steps, max(SCRATCH[xp.__name__] // (batch * width * x.itemsize), 1)))
-    for some in reversed(order) if part.is_backward else order:
-        made = product(xp, x[some], part.weights)
-        made = xp.broadcast_to(made, (made.shape[0], batch, width)) + part.weight_bias
-        made = xp.broadcast_to(made, (some.stop - some.start, batch, width))
-        numbers = range(some.start, some.stop)
-        for step in reversed(numbers) if part.is_backward else numbers:
-            yield step, made[step - some.start]

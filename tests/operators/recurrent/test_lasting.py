@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 from app.memory.arrays import Array
+from app.operators.catalog import OPERATORS
+from app.operators.operator import PREFIX
 from app.operators.recurrent import lasting
+from app.operators.recurrent.cells import Cell
+from app.operators.recurrent.steps import Recurrent
 from tests.gpu import assert_compiles, first_gpu
 from tests.operators import calls
+from tests.operators.descriptors import descriptor
 from tests.operators.recurrent.test_networks import FUNCTIONS, check, request
 
 A = "DML_OPERATOR_ACTIVATION_"
@@ -26,8 +31,14 @@ def test_kernels_compile(kind: str) -> None:
     for architecture, (batch, hidden) in zip((80, 90, 90), ((1, 5), (17, 512), (33, 1024)), strict=True):
         form = lasting.form_of(kind, ACTIVATIONS[kind], (batch, hidden), 132)
         assert form
-        source = lasting.source(form._replace(clips=True, couples=batch > 1))
-        assert_compiles(source, architecture)
+        members: dict[str, Any] = {}
+        if kind == "LSTM":
+            members = {"UseClipThreshold": True, "ClipThreshold": 1.5, "CoupleInputForget": batch > 1}
+        elif kind == "GRU":
+            members = {"LinearBeforeReset": True}
+        operator = OPERATORS[PREFIX + kind].model_validate(descriptor(PREFIX + kind) | members)
+        assert isinstance(operator, Recurrent)
+        assert_compiles(lasting.source(form, operator.cell(0, lasting.in_c, form.functions)), architecture)
 
 
 def test_what_the_kernel_does_not_do() -> None:
@@ -55,9 +66,9 @@ def test_networks_on_a_gpu(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[lasting.Form] = []
     run = lasting.run
 
-    def counted(cupy: Any, form: lasting.Form, layer: lasting.Layer, **named: Any) -> None:
+    def counted(cupy: Any, form: lasting.Form, cell: Cell, layer: lasting.Layer, **named: Any) -> None:
         ran.append(form)
-        run(cupy, form, layer, **named)
+        run(cupy, form, cell, layer, **named)
 
     monkeypatch.setattr(lasting, "run", counted)
     rng, wanted = np.random.default_rng(5), 0

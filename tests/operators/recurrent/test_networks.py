@@ -154,7 +154,7 @@ def request(
 def test_networks_are_their_equations(
     kind: str, scratch: int, direction: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.operators.recurrent.steps.SCRATCH", {"numpy": scratch})
+    monkeypatch.setattr("app.operators.recurrent.stepping.SCRATCH", {"numpy": scratch})
     rng = np.random.default_rng(len(kind))
     for _ in range(8):
         check(rng, dtype, *request(rng, kind, dtype, direction))

@@ -3,27 +3,28 @@
 Weights are read as they lie, a gate's row for each hidden element, in vectors along the row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
+from functools import lru_cache, partial
+from string import ascii_letters
+from typing import Literal, NamedTuple
 
 from app.devices.cpu.llvm import dots
 from app.devices.cpu.llvm.lowering import Element
 from app.devices.cpu.llvm.text import Text
+from app.operators.recurrent.cells import CELL, GIVEN, HIDDEN, PEEPHOLE
 
 FIELDS = (
     *("recurrence", "bias", "peephole", "projected", "lengths", "hidden", "cell", "sums", "reset", "sequence"),
     *("first", "count", "direction", "first_projected", "sequences"),
-    *("size", "packed", "sequence_step", "threshold"),
+    *("size", "packed", "sequence_step"),
 )
-"""What the frame has, 8 bytes each: ten addresses, then numbers, then the activations' attributes. Of the steps,
+"""What the frame has, 8 bytes each: ten addresses, then numbers, then the attributes of the formulas. Of the steps,
 `count` are taken from the `first` on, each `direction` after the other. Of each, `projected` has the weighted input and
 its biases, from those of a step on, the first one there, of so many `sequences`; `bias` are those of the states'
 weights that are not in it. Of each item of the batch `hidden` has `size` elements, followed by zeros to so many as are
 `packed`, and is as the last step left it; `cell` has as many as `size`, `sums` as all gates. `reset` is packed as well.
-`sequence` is where the first step's output goes, and the next one's so far behind. The `threshold` is a float32."""
+`sequence` is where the first step's output goes, and the next one's so far behind."""
 
 
 BEGIN_FIELDS = (
@@ -44,42 +45,58 @@ END_FIELDS = ("hidden", "cell", "single", "cell_single", "size", "packed")
 """The same of what is left: four addresses, of which the last two may be missing, then numbers."""
 
 
+SUM = "Sum"
+"""Of a gate, what is left of its products: all, or the state, weighted, with its bias where that stands apart."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stage:
+    """What is made of which arrays: they are called as in `operators/recurrent/cells.py`."""
+
+    made: str
+    element: Element
+
+
+class Round(NamedTuple):
+    """Gates whose states are weighted at once, and stages that follow."""
+
+    gates: tuple[int, ...]
+    apart: tuple[int, ...]
+    """Those, after all others, whose states are not added to what is given."""
+    of: str
+    """The state that is weighted."""
+    stages: tuple[Stage, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class CodeForm:
     """What the code is written for."""
 
-    kind: Literal["rnn", "lstm", "gru"]
+    rounds: tuple[Round, ...]
+    gates: int
     width: int
     """Of vectors."""
     batch: int
     """Sequences that it takes the steps of."""
     has_lengths: bool
     has_sequence: bool
-    has_peephole: bool = False
-    is_clipped: bool = False
-    is_coupled: bool = False
-    is_linear: bool = False
-    """Whether a GRU's states are weighted before they are reset."""
     weights: Literal["float", "half"] = "float"
     """What the states' weights are in memory; all else is float."""
 
-    @property
-    def gates(self) -> int:
-        return {"rnn": 1, "lstm": 4, "gru": 3}[self.kind]
 
-
-def source(form: CodeForm, activations: Sequence[Element]) -> str:
-    """The module whose function `kernel` takes a frame. The activations differ in their names."""
+def source(form: CodeForm) -> str:
+    """The module whose function `kernel` takes a frame."""
     text = Text(form.width)
     frame = text.frame(FIELDS, 10)
-    place, attributes = len(FIELDS), []
-    for each in activations:
-        attributes.append(text.attributes(each, place))
+    elements = [stage.element for each in form.rounds for stage in each.stages]
+    place, attributes = len(FIELDS), {}
+    for each in elements:
+        attributes[each.name] = text.attributes(each, place)
         place += len(each.parameters)
     with text.loop("0", frame["count"], "1") as step:
         at = text.add(frame["first"], text.mul(step.index, frame["direction"]))
-        _Network(text, form, frame, at, [*zip(activations, attributes, strict=True)]).write()
-    return text.module(*activations)
+        _Network(text, form, frame, at, attributes).write()
+    return text.module(*elements)
 
 
 @lru_cache(64)
@@ -157,15 +174,10 @@ class _Network:
     """Writes one step."""
 
     def __init__(
-        self,
-        text: Text,
-        form: CodeForm,
-        frame: dict[str, str],
-        step: str,
-        activations: Sequence[tuple[Element, Sequence[str]]],
+        self, text: Text, form: CodeForm, frame: dict[str, str], step: str, attributes: Mapping[str, Sequence[str]]
     ) -> None:
         self._text, self._form, self._step = text, form, step
-        self._activations = activations
+        self._attributes = attributes
         self._size = frame["size"]
         of_place = text.mul(self._size, str(form.gates))
         before = text.mul(text.mul(text.sub(step, frame["first_projected"]), frame["sequences"]), of_place)
@@ -176,82 +188,21 @@ class _Network:
         }
 
     def write(self) -> None:
-        {"rnn": self._rnn, "lstm": self._lstm, "gru": self._gru}[self._form.kind]()
+        for each in self._form.rounds:
+            panel = self._frame[each.of.lower()]
+            together = [gate for gate in each.gates if gate not in each.apart]
+            if together:
+                self._multiply(together, panel=panel)
+            if each.apart:
+                self._multiply(each.apart, panel=panel, bias=self._frame["bias"], bias_of_place="0")
+            self._compute(each.stages, is_last=each is self._form.rounds[-1])
 
-    def _rnn(self) -> None:
-        self._multiply(0, 1)
-        with self._item() as item:
-            item.activate(0, 0)
-            item.keep([item.sums(0)], lambda x: x)
-
-    def _lstm(self) -> None:
-        text = self._text
-        i, o, f, c = range(4)
-        self._multiply(0, 4)
-        with self._item() as item:
-            cell = item.cell
-            item.gate(i, 0)
-            if self._form.is_coupled:
-                item.each([item.sums(i)], [item.sums(f)], lambda x: text.let(f"fsub float 1.0, {x}"))
-            else:
-                item.gate(f, 2)
-            if self._form.is_clipped:
-                item.each([item.sums(c)], [item.sums(c)], item.clipped)
-            item.activate(c, 1)
-            item.each(
-                [*map(item.sums, (f, i, c)), cell],
-                [cell],
-                lambda kept, added, new, old: item.sum(kept, old, added, new),
-            )
-            item.gate(o, 1)
-            item.each([cell], [item.sums(c)], item.clipped)
-            item.activate(c, 2)
-            item.keep([item.sums(o), item.sums(c)], lambda gate, new: text.let(f"fmul float {gate}, {new}"))
-
-    def _gru(self) -> None:
-        text = self._text
-        z, r, h = range(3)
-        self._multiply(z, h)
-        if self._form.is_linear:
-            self._multiply(h, 3, bias=self._frame["bias"], bias_of_place="0")
-            with self._item() as item:
-                self._gru_gates(item)
-                item.each(
-                    [item.projected(h), item.sums(r), item.sums(h)],
-                    [item.sums(h)],
-                    lambda x, gate, state: text.let(f"fadd float {x}, {text.let(f'fmul float {gate}, {state}')}"),
-                )
-                self._gru_state(item)
-        else:
-            with self._item(ends=False) as item:
-                self._gru_gates(item)
-                item.each(
-                    [item.sums(r), item.hidden],
-                    [item.reset],
-                    lambda gate, state: text.let(f"fmul float {gate}, {state}"),
-                )
-            self._multiply(h, 3, panel=self._frame["reset"])
-            with self._item() as item:
-                self._gru_state(item)
-
-    def _gru_gates(self, item: "_Item") -> None:
-        item.activate(0, 0)
-        item.activate(1, 0)
-
-    def _gru_state(self, item: "_Item") -> None:
-        item.activate(2, 1)
-        item.keep(
-            [item.sums(0), item.sums(2), item.hidden],
-            lambda kept, new, old: item.sum(self._text.let(f"fsub float 1.0, {kept}"), new, kept, old),
-        )
-
-    def _multiply(self, first: int, last: int, **others: str) -> None:
+    def _multiply(self, gates: Sequence[int], **others: str) -> None:
         """The sums of gates, of all items."""
         text, frame = self._text, self._frame
-        channels = [text.mul(self._size, str(each)) for each in (first, last)]
+        channels = [text.mul(self._size, str(each)) for each in (gates[0], gates[-1] + 1)]
         given = frame | {
             "weights": frame["recurrence"],
-            "panel": frame["hidden"],
             "bias": frame["projected"],
             "bias_of_place": frame["results_of_place"],
             "results": frame["sums"],
@@ -261,91 +212,44 @@ class _Network:
         products = dots.Products(text, rows, batch, given | others, self._form.weights)
         products.write((channels[0], channels[1]), self._size)
 
-    @contextmanager
-    def _item(self, *, ends: bool = True) -> Iterator["_Item"]:
-        """What is done for each item of the batch whose sequence is as long. `ends` says whether outputs of others are
-        written here."""
+    def _compute(self, stages: Sequence[Stage], *, is_last: bool) -> None:
+        """Stages, of each item of the batch whose sequence is as long; outputs of others are 0 after the last one."""
         text, frame = self._text, self._frame
         with text.loop("0", str(self._form.batch), "1") as number:
-            item = _Item(text, self._form, frame, number.index, self._step, self._activations)
             if not self._form.has_lengths:
-                yield item
+                self._compute_item(stages, number.index)
                 return
             length = text.let(f"load i32, ptr {text.at(frame['lengths'], number.index, 'i32')}, align 4")
             length = text.let(f"zext i32 {length} to i64")
             with text.when(text.let(f"icmp ult i64 {self._step}, {length}")):
-                yield item
-            if self._form.has_sequence and ends:
+                self._compute_item(stages, number.index)
+            if self._form.has_sequence and is_last:
                 with text.when(text.let(f"icmp uge i64 {self._step}, {length}")):
-                    item.each([], [item.output], lambda: "0.0")
+                    text.each(self._size, [], [self._output(number.index)], lambda: "0.0")
 
+    def _compute_item(self, stages: Sequence[Stage], item: str) -> None:
+        for each in stages:
+            reads = [self._place(name, item) for name in each.element.inputs]
+            outputs = [self._output(item)] if each.made == HIDDEN and self._form.has_sequence else []
+            writes = [self._place(each.made, item), *outputs]
+            self._text.each(self._size, reads, writes, partial(self._call, each.element))
 
-class _Item:
-    """Writes what happens to the elements of one item of the batch."""
+    def _call(self, element: Element, *given: str) -> str:
+        arguments = [f"float {each}" for each in given] + [*self._attributes[element.name]]
+        return self._text.let(f"call float @{element.name}({', '.join(arguments)})")
 
-    def __init__(
-        self,
-        text: Text,
-        form: CodeForm,
-        frame: dict[str, str],
-        number: str,
-        step: str,
-        activations: Sequence[tuple[Element, Sequence[str]]],
-    ) -> None:
-        self._text, self._form, self._frame = text, form, frame
-        self._activations = activations
-        self._size = frame["size"]
-        states, packed = text.mul(self._size, number), text.mul(frame["packed"], number)
-        gates = text.mul(frame["results_of_place"], number)
-        self._sums, self._projected = text.at(frame["sums"], gates), text.at(frame["projected"], gates)
-        self.hidden, self.reset = text.at(frame["hidden"], packed), text.at(frame["reset"], packed)
-        self.cell = text.at(frame["cell"], states)
-        self.output = text.at(frame["sequence"], text.add(text.mul(step, frame["sequence_step"]), states))
+    def _place(self, name: str, item: str) -> str:
+        """Where an item's elements of an array begin."""
+        text, frame = self._text, self._frame
+        kind, number = name.rstrip("0123456789"), name.lstrip(ascii_letters)
+        if kind == PEEPHOLE:
+            return text.at(frame["peephole"], text.mul(self._size, number))
+        if number:
+            array = text.at(frame["projected" if kind == GIVEN else "sums"], text.mul(frame["results_of_place"], item))
+            return text.at(array, text.mul(self._size, number))
+        return text.at(frame[name.lower()], text.mul(self._size if name == CELL else frame["packed"], item))
 
-    def sums(self, gate: int) -> str:
-        return self._text.at(self._sums, self._text.mul(self._size, str(gate)))
-
-    def projected(self, gate: int) -> str:
-        return self._text.at(self._projected, self._text.mul(self._size, str(gate)))
-
-    def gate(self, gate: int, peephole: int) -> None:
-        """One that may look at the cell, activated."""
-        text, sums, cell = self._text, self.sums(gate), self.cell
-        if self._form.has_peephole:
-            own = text.at(self._frame["peephole"], text.mul(self._size, str(peephole)))
-
-            def made(x: str, weight: str, cell: str) -> str:
-                return self.clipped(text.let(f"fadd float {x}, {text.let(f'fmul float {weight}, {cell}')}"))
-
-            self.each([sums, own, cell], [sums], made)
-        elif self._form.is_clipped:
-            self.each([sums], [sums], self.clipped)
-        self.activate(gate, 0)
-
-    def clipped(self, x: str) -> str:
-        """What is no number stays as it is."""
-        if not self._form.is_clipped:
-            return x
-        text = self._text
-        bits = text.let(f"trunc i64 {self._frame['threshold']} to i32")
-        most = text.let(f"bitcast i32 {bits} to float")
-        least = text.let(f"fneg float {most}")
-        x = text.let(f"select i1 {text.let(f'fcmp olt float {x}, {least}')}, float {least}, float {x}")
-        return text.let(f"select i1 {text.let(f'fcmp ogt float {x}, {most}')}, float {most}, float {x}")
-
-    def sum(self, a: str, b: str, c: str, d: str) -> str:
-        """a * b + c * d"""
-        products = [self._text.let(f"fmul float {x}, {y}") for x, y in ((a, b), (c, d))]
-        return self._text.let(f"fadd float {products[0]}, {products[1]}")
-
-    def each(self, reads: Sequence[str], writes: Sequence[str], made: Callable[..., str]) -> None:
-        self._text.each(self._size, reads, writes, made)
-
-    def activate(self, gate: int, number: int) -> None:
-        activation, attributes = self._activations[number]
-        self._text.activate(activation, attributes, self.sums(gate), self._size)
-
-    def keep(self, reads: Sequence[str], made: Callable[..., str]) -> None:
-        """The state that is the output."""
-        outputs = [self.output] if self._form.has_sequence else []
-        self.each(reads, [self.hidden, *outputs], made)
+    def _output(self, item: str) -> str:
+        text, frame = self._text, self._frame
+        of_step = text.mul(self._step, frame["sequence_step"])
+        return text.at(frame["sequence"], text.add(of_step, text.mul(self._size, item)))
