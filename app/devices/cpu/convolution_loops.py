@@ -41,7 +41,7 @@ is packed, and bytes of filters that are packed for that."""
 MOST_CHANNELWISE, MOST_COPIED = 2, 1 << 19
 """Filters to a group of channels for which these are copied, and bytes of the copy, which is read at once."""
 
-MOST_WRITTEN = 25
+MOST_WRITTEN = 49
 """Elements of a filter for which code is written one by one."""
 
 CHANNELWISE_WORK = 4

@@ -207,9 +207,11 @@ SHAPES = [
     (document_of(2, Strides=[3, 3]), (1, 5, 9, 110), (9, 5, 3, 3)),
     (document_of(2, StartPadding=[1, 1], EndPadding=[1, 1], GroupCount=5), (1, 5, 9, 11), (5, 1, 3, 3)),
     (document_of(2, StartPadding=[2, 2], Strides=[2, 2], GroupCount=5), (1, 5, 9, 40), (5, 1, 5, 5)),
+    (document_of(2, StartPadding=[3, 3], EndPadding=[3, 3], GroupCount=3), (1, 3, 9, 11), (3, 1, 7, 7)),
+    (document_of(2, StartPadding=[3, 3], EndPadding=[3, 3], GroupCount=3), (1, 3, 9, 11), (3, 1, 7, 8)),
     (document_of(2), (1, 19, 3, 4), (9, 19, 3, 3)),
 ]
-"""At least one for each loop."""
+"""At least one for each loop, and of filters of as many elements as code is written for, and of more."""
 
 
 @pytest.mark.parametrize("shape", range(len(SHAPES)))
