@@ -14,7 +14,8 @@ from app.operators.recurrent.cells import BIAS, GIVEN, HIDDEN, PEEPHOLE, WEIGHTE
 from app.operators.written import OverArrays, formula_kernel
 from app.programs.dispatchable import Dispatchable
 
-_Make: TypeAlias = Callable[[str, Mapping[str, Any]], Any]
+_Make: TypeAlias = Callable[..., Any]
+"""Makes an array, by what it is called, of others by their names, in one that is there or a new one."""
 
 
 class Direction(NamedTuple):
@@ -54,20 +55,23 @@ def step_by_step(
         (each, for_blas(xp, direction.recurrence[:, each.gates.start * size : each.gates.stop * size]))
         for each in direction.cell.rounds
     ]
+    is_direct = sequence is not None and lengths is None and sequence.dtype == FLOAT32
+    """Whether states are made where they are wanted."""
     for step, given in _given(xp, x, direction, make, together):
         look()
+        into = {HIDDEN: sequence[step]} if is_direct else {}
         values |= _named(GIVEN, range(given.shape[-1] // size), given, size)
         before = {name: values[name] for name in states}
         for each, weights in rounds:
             values |= _named(WEIGHTED, each.gates, multiplied(xp, values[each.of], weights), size)
             for stage in each.stages:
-                values[stage.made] = make(stage.made, values)
+                values[stage.made] = make(stage.made, values, into.get(stage.made))
         output = values[HIDDEN]
         if lengths is not None:
             there = lengths > step
             output = xp.where(there, output, xp.zeros_like(output))
             values |= {name: xp.where(there, values[name], each) for name, each in before.items()}
-        if sequence is not None:
+        if sequence is not None and output is not into.get(HIDDEN):
             sequence[step] = output
     return {name: values[name] for name in states}
 
@@ -93,22 +97,22 @@ def _given(xp: Any, x: Any, direction: Direction, make: "_Make", bias: Any) -> I
             yield step, made[step - some.start]
 
 
-def _evaluated(xp: Any, cell: Cell, made: str, values: Mapping[str, Any]) -> Any:
+def _evaluated(xp: Any, cell: Cell, made: str, values: Mapping[str, Any], into: Any = None) -> Any:
     return cell.formulas[made](xp, values)
 
 
 class _Kernels:
-    """A cell's formulas on the current GPU: each makes a new array of others, all of its sizes."""
+    """A cell's formulas on the current GPU, over arrays that are all of the same sizes."""
 
     def __init__(self, cupy: Any, cell: Cell) -> None:
         self._cupy, self._cell = cupy, cell
         self._ready: dict[tuple[Any, ...], OverArrays] = {}
 
-    def __call__(self, made: str, values: Mapping[str, Any]) -> Any:
+    def __call__(self, made: str, values: Mapping[str, Any], into: Any = None) -> Any:
         program = self._cell.programs[made]
         arrays = [values[name] for name in program.inputs]
-        result = self._cupy.empty(arrays[0].shape, FLOAT32)
-        key = (made, result.shape, *[each.strides for each in arrays])
+        result = self._cupy.empty(arrays[0].shape, FLOAT32) if into is None else into
+        key = (made, result.shape, *[each.strides for each in (*arrays, result)])
         if key not in self._ready:
             inputs = dict(zip(program.inputs, map(_desc, arrays), strict=True))
             compiled = Dispatchable(inputs, {made: _desc(result)}, program, self._cell.numbers)
