@@ -55,8 +55,7 @@ def step_by_step(
         (each, for_blas(xp, direction.recurrence[:, each.gates.start * size : each.gates.stop * size]))
         for each in direction.cell.rounds
     ]
-    is_direct = sequence is not None and lengths is None and sequence.dtype == FLOAT32
-    """Whether states are made where they are wanted."""
+    is_direct = sequence is not None and sequence.dtype == FLOAT32  # so that kernels make states where they are wanted
     for step, given in _given(xp, x, direction, make, together):
         look()
         into = {HIDDEN: sequence[step]} if is_direct else {}

@@ -15,7 +15,7 @@ from app.memory.arrays import Array
 from app.operators import written
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
-from app.operators.recurrent.cells import GIVEN, in_arrays
+from app.operators.recurrent.cells import GIVEN, HIDDEN, in_arrays
 from app.operators.recurrent.steps import Recurrent
 from app.programs.dispatchable import Dispatchable
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, Stream
@@ -64,9 +64,9 @@ NETWORKS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Array]]:
     """What kernels made, on a device that has kernels of formulas, and whose arrays are NumPy's."""
-    made: list[str] = []
+    made: list[tuple[str, Array]] = []
     device = CudaDeviceOnCpu(BuiltKernels(tmp_path))
 
     def load(compiled: Dispatchable) -> Callable[[Sequence[Array]], None]:
@@ -74,7 +74,7 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         bind = CudaKernel(compiled, output, device).bind_again()
 
         def queue(arrays: Sequence[Array]) -> None:
-            made.append(output)
+            made.append((output, arrays[-1]))
             bind([each.ctypes.data for each in arrays])(Stream([]))
 
         return queue
@@ -86,7 +86,7 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize(("kind", "members"), NETWORKS)
 def test_kernels_make_what_numpy_makes(
-    kind: str, members: dict[str, Any], launched: list[str], monkeypatch: pytest.MonkeyPatch
+    kind: str, members: dict[str, Any], launched: list[tuple[str, Array]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One for each formula, of all steps."""
     monkeypatch.setattr("app.operators.recurrent.stepping.product", lambda xp, a, b: np.matmul(a, b))
@@ -112,7 +112,9 @@ def test_kernels_make_what_numpy_makes(
     for name, each in right.items():
         np.testing.assert_allclose(found[name], each, rtol=1e-6, atol=1e-7)
     stages = [stage.made for each in operator.cell(0, in_arrays).rounds for stage in each.stages]
-    assert launched == [GIVEN] * 2 + stages * 3
+    assert [made for made, _ in launched] == [GIVEN] * 2 + stages * 3
+    states = [array for made, array in launched if made == HIDDEN]
+    assert all(np.shares_memory(each, found["OutputSequenceTensor"]) for each in states), "nothing is copied there"
 
 
 @pytest.mark.parametrize(("kind", "members"), NETWORKS)
