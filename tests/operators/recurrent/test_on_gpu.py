@@ -63,11 +63,16 @@ NETWORKS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> BuiltKernels:
+    return BuiltKernels(Path(tmp_path_factory.mktemp("kernels")))
+
+
 @pytest.fixture
-def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Array]]:
+def launched(kernels: BuiltKernels, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Array]]:
     """What kernels made, on a device that has kernels of formulas, and whose arrays are NumPy's."""
     made: list[tuple[str, Array]] = []
-    device = CudaDeviceOnCpu(BuiltKernels(tmp_path))
+    device = CudaDeviceOnCpu(kernels)
 
     def load(compiled: Dispatchable) -> Callable[[Sequence[Array]], None]:
         (output,) = compiled.outputs
