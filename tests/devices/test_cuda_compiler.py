@@ -339,14 +339,18 @@ def test_formulas_of_many_functions_have_one_copy() -> None:
     """Which no operator's is, however few operations there are."""
     tanh = node("ACTIVATION_TANH", None, InputTensor=tensor("FLOAT32", (300,)))
     packed = choose_layout([300], [[1], [1]], [4, 4], aligned=True)
+    rows = choose_layout([3, 100], [[200, 1], [100, 1]], [4, 4], aligned=True)
     copies = []
     for count in (MOST_FUNCTIONS, MOST_FUNCTIONS + 1):
         (step,) = schedule(chain(tanh, 1, count), Structures()).steps
         (made,) = step.dispatchable.program.maps.values()
         inputs = list(step.dispatchable.program.inputs.items())
-        source = render(lower(Questions({}).ask, made.expression, inputs, made.stored), packed)
-        copies.append([source.count(f"element<{near}>(") for near in ("true", "false")])
-    assert copies == [[packed.width, 1], [TOGETHER, 0]]
+        arithmetic = lower(Questions({}).ask, made.expression, inputs, made.stored)
+        for layout in (packed, rows):
+            source = render(arithmetic, layout)
+            copies.append([source.count(f"element<{near}>(") for near in ("true", "false")])
+            assert compile_source(source, 90).startswith(b"\x7fELF")
+    assert copies == [[packed.width, 1], [rows.width, 0], [TOGETHER, 0], [TOGETHER, 0]]
     for operator in all_samples():
         assert not any(is_long(made.expression) for made in operator.program.maps.values()), operator.name
 

@@ -305,7 +305,7 @@ def _strided(arithmetic: Arithmetic, layout: Layout) -> str:
             loaded.append(None)
             singles.append(f"a{n}")
         else:
-            lines += [f"const {_vector(kind)} a{n} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + o{n});"]
+            lines += [f"{_vector(kind)} a{n} = *reinterpret_cast<const {_vector(kind)}*>(in{n} + o{n});"]
             loaded.append(f"a{n}")
             singles.append(f"at{n}[j]")
     out = _vector(arithmetic.output)
