@@ -158,15 +158,21 @@ class Builder:
         self._writes[node] = made
         return made
 
+    def origin(self, view: View) -> "tuple[Made, View] | None":
+        """The operator of whose output `view` has elements, and the whole of it; None if it is none's."""
+        source = view.source
+        if not isinstance(source, NodeOutput):
+            return None
+        made = Made(self._nodes[source.node]["Desc"], self._reads[source.node])
+        return made, self._writes[source.node][source.tensor]
+
     def maker(self, view: View) -> "Made | None":
         """The operator whose whole output `view` is, as it lies; None if it is none's."""
-        source = view.source
-        if not isinstance(source, NodeOutput) or not view.is_packed:
+        found = self.origin(view)
+        if found is None or not view.is_packed:
             return None
-        made = self._writes[source.node][source.tensor]
-        if made.sizes != view.sizes or made.data_type is not view.data_type:
-            return None
-        return Made(self._nodes[source.node]["Desc"], self._reads[source.node])
+        made, whole = found
+        return made if whole.sizes == view.sizes and whole.data_type is view.data_type else None
 
     def known(self, view: View) -> Array | None:
         """The elements of `view` if it is a whole constant of floats, as it lies."""

@@ -18,8 +18,8 @@ _FUSED: dict[str, dict[str, tuple[str, float]]] = {
 """Activations that ONNX Runtime puts into a convolution, with the attributes that they have and their defaults."""
 
 
-@maps("Conv")
 def conv(node: Node) -> View:
+    """Conv's inputs."""
     return _forward(node, node.view(0))
 
 

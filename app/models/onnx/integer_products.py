@@ -15,7 +15,7 @@ from app.models.onnx.windows import given_pads, windows_of
 # Matrices
 
 
-class _Products:
+class Products:
     """Two quantized matrices to multiply. Scales and zero points get two dimensions or more, as many as one another."""
 
     def __init__(self, node: Node, a: View, b: View, by_row: dict[str, View | None], by_column: dict[str, View | None]):
@@ -51,7 +51,7 @@ class _Products:
 @maps("MatMulInteger")
 def _matmul_integer(node: Node) -> Value:
     by_row, by_column = {"AZeroPointTensor": node.optional(2)}, {"BZeroPointTensor": node.optional(3)}
-    found = _Products(node, node.view(0), node.view(1), by_row, by_column)
+    found = Products(node, node.view(0), node.view(1), by_row, by_column)
     return found.multiplied("MATRIX_MULTIPLY_INTEGER", DataType.INT32)
 
 
@@ -67,7 +67,7 @@ def _quantized_matmul(node: Node) -> Value:
         "OutputZeroPointTensor": zero,
     }
     by_column: dict[str, View | None] = {"BScaleTensor": scales[1], "BZeroPointTensor": node.view(5)}
-    found = _Products(node, node.view(0), node.view(3), by_row, by_column)
+    found = Products(node, node.view(0), node.view(3), by_row, by_column)
     return found.multiplied("QUANTIZED_LINEAR_MATRIX_MULTIPLY", zero.data_type)
 
 
@@ -89,7 +89,7 @@ def _quantized_gemm(node: Node) -> Value:
         node.view(index).transposed((1, 0)) if node.attribute(f"trans{name}", 0) else node.view(index)
         for name, index in (("A", 0), ("B", 3))
     )
-    found = _Products(node, a, b, {"AZeroPointTensor": node.view(2)}, {"BZeroPointTensor": node.view(5)})
+    found = Products(node, a, b, {"AZeroPointTensor": node.view(2)}, {"BZeroPointTensor": node.view(5)})
     made = found.multiplied("MATRIX_MULTIPLY_INTEGER", DataType.INT32)
     if node.has(6):
         made = binary(node, "ELEMENT_WISE_ADD", made, broadcast(node.view(6), made.sizes))
@@ -120,7 +120,7 @@ def _product_of_both(node: Node, a: _Quantized, b: _Quantized, bias: View | None
         )
     by_row: dict[str, View | None] = {"AScaleTensor": a[1], "AZeroPointTensor": a[2]}
     by_column: dict[str, View | None] = {"BScaleTensor": b[1], "BZeroPointTensor": b[2]}
-    found = _Products(node, a[0], b[0], by_row, by_column)
+    found = Products(node, a[0], b[0], by_row, by_column)
     added = None if bias is None else broadcast(bias, found.operands.product)
     return found.multiplied("MATRIX_MULTIPLY_INTEGER_TO_FLOAT", a[1].data_type, {"BiasTensor": added})
 
@@ -128,7 +128,7 @@ def _product_of_both(node: Node, a: _Quantized, b: _Quantized, bias: View | None
 # Convolutions
 
 
-def _convolved(
+def convolved(
     node: Node, operator: str, x: View, filters: View, others: dict[str, View | None], output: DataType
 ) -> View:
     rank = len(x.sizes)
@@ -158,7 +158,7 @@ def _integer_convolution(node: Node) -> Value:
         "InputZeroPointTensor": one_element(node, 2, "zero point") if node.has(2) else None,
         "FilterZeroPointTensor": _of_filters(node, 3),
     }
-    return _convolved(node, "CONVOLUTION_INTEGER", node.view(0), node.view(1), others, DataType.INT32)
+    return convolved(node, "CONVOLUTION_INTEGER", node.view(0), node.view(1), others, DataType.INT32)
 
 
 @maps("QLinearConv")
@@ -182,7 +182,7 @@ def _quantized_convolution(node: Node) -> Value:
         "OutputScaleTensor": output_scale,
         "OutputZeroPointTensor": output_zero,
     }
-    made = _convolved(node, "QUANTIZED_LINEAR_CONVOLUTION", x, node.view(3), others, output_zero.data_type)
+    made = convolved(node, "QUANTIZED_LINEAR_CONVOLUTION", x, node.view(3), others, output_zero.data_type)
     return channels_last(made) if last else made
 
 

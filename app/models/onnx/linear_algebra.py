@@ -78,8 +78,8 @@ def _swapped(view: View) -> View:
     return view.transposed(axes)
 
 
-@maps("MatMul")
-def _matmul(node: Node) -> Value:
+def multiplied(node: Node) -> Value:
+    """MatMul's inputs."""
     a, b = node.view(0), node.view(1)
     return _sums(node, a, b) if a.data_type in _INTEGERS else matmul(node, a, b)
 
@@ -96,12 +96,8 @@ def _sums(node: Node, a: View, b: View) -> View:
     return node.reshaped(reduced(node, products, ReduceFunction.SUM, [inner]), found.sizes)
 
 
-@maps("Gemm")
-def _plain(node: Node) -> Value:
-    return _general(node, None)
-
-
-def _general(node: Node, fused: dict[str, Any] | None) -> View:
+def general(node: Node, fused: dict[str, Any] | None = None) -> View:
+    """Gemm's inputs."""
     a, b = (_swapped(view) if node.attribute(f"trans{name}", 0) else view for name, view in _pair(node))
     require_equal(a, b)
     if len(a.sizes) != 2 or len(b.sizes) != 2 or a.sizes[1] != b.sizes[0]:
@@ -122,7 +118,7 @@ def _pair(node: Node) -> list[tuple[str, View]]:
 
 @maps("FusedGemm", domain="com.microsoft")
 def _fused_gemm(node: Node) -> Value:
-    return _general(node, fused_activation(node, "activation", "activation_"))
+    return general(node, fused_activation(node, "activation", "activation_"))
 
 
 @maps("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain="com.microsoft")
