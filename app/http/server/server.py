@@ -178,6 +178,8 @@ class Server(uvicorn.Server):
         last = [listening.dup() for listening in sockets or []]
         for server in self.servers:  # these close what they were given
             server.close()
+        if self._handshakes:
+            self._handshakes.is_ending = True
         for accepted in [accepted for listening in last for accepted in _waiting(listening)]:
             if self._handshakes:
                 self._handshakes.begin(accepted)
