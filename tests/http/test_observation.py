@@ -170,6 +170,15 @@ class TestLog:
         for line in running.log.read_text().splitlines():
             assert form.fullmatch(line), line
 
+    @ours_only
+    def test_as_text_is_for_no_terminal_to_obey(self, start_server: ServerFactory) -> None:
+        """What a client sends begins no line, and tells nothing to who looks at the log."""
+        running = start_server("--log-format", "text")
+        with connection(running) as broken:
+            assert broken.ask(b"GET / HTTP/1.1\r\nHost: a\x85\x9b2J\r\n\r\n").status_code == 400
+        wait_until(lambda: "Host is" in running.log.read_text())
+        assert "Refused a request: 400 Host is a\\x85\\x9b2J; send" in running.log.read_text()
+
     def test_without_requests(self, start_server: ServerFactory) -> None:
         running = start_server("--no-access-log")
         with httpx.Client(base_url=running.url) as client:
