@@ -1,5 +1,6 @@
 """Graphs that are kept, each compiled and initialized once, to be dispatched many times."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -128,6 +129,8 @@ class GraphStore:
         self._entries = entries
         self.is_model: Callable[[str], bool] = lambda _: False
         """Whether a model from a file is called so. Set by who serves both."""
+        self.loading: dict[str, asyncio.Task[KeptGraph]] = {}
+        """Those that workers are loading for who waits, by id. For the event loop's thread."""
         self._graphs: dict[str, KeptGraph] = {}
         self._named: dict[str, str] = {}
         self._lock = Lock()
