@@ -124,8 +124,8 @@ def json_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any
     return orjson.dumps(named, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def text_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:
-    """The same for people, who get `facts` as the message tells them."""
+def text_line(logger: str, milliseconds: int, message: str) -> bytes:
+    """The same for people, who get the facts as the message tells them."""
     told = {"asctime": _local(milliseconds), "levelname": "INFO", "name": logger, "message": message}
     return (_TEXT % told + "\n").encode()
 
