@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -258,11 +259,11 @@ def test_who_is_not_waited_for_any_more_asks_nothing(remote: Remote, replica: Re
     """Threads of a replica ask one after another: those whose clients were refused meanwhile are done at once."""
     other = ClusterEntries(remote, SECONDS / 100)
     with replica().adding():
-        for cancelled, error in ((lambda: False, KeeperSilent), (lambda: True, Cancelled)):
+        for is_cancelled, error in ((False, KeeperSilent), (True, Cancelled)):
             begun = time.monotonic()
-            with pytest.raises(error), other.adding(cancelled):
+            with pytest.raises(error), other.adding(partial(bool, is_cancelled)):
                 raise AssertionError("another replica has the lock")
-            assert (time.monotonic() - begun < SECONDS / 100) is cancelled()
+            assert (time.monotonic() - begun < SECONDS / 100) is is_cancelled
     other.close()
 
 

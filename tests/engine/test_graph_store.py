@@ -49,9 +49,9 @@ def service(clock: Clock) -> Iterator[Service]:
     made.close()
 
 
-def service_with(folder: Path | None = None, worker: int = 0, **settings: Any) -> Service:
+def service_with(folder: Path | None = None, worker: int = 0, threads: int = 1, **settings: Any) -> Service:
     entries = SharedEntries(folder, 2, worker) if folder else None
-    return Service(Settings(**{"threads": 1, "llvm": False, "gpus": "none"} | settings), entries)
+    return Service(Settings(threads=threads, llvm=False, gpus="none", **settings), entries)
 
 
 def relus(size: int = 1) -> dict[str, Any]:
