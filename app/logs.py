@@ -21,8 +21,9 @@ _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "message": "message"}
 """What each line has, by its name in `logging`: the names in JSON."""
 
-_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-"""Characters that would begin a line, or tell a terminal something, of which clients may have sent them."""
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {ord("\n"): "\n    "}
+"""What stands in text for characters that tell a terminal something, since clients may have sent them. A message of
+several lines, as uvicorn's of a start that failed, goes on further right than any begins."""
 
 
 class JsonFormatter(OrjsonFormatter):
@@ -40,7 +41,7 @@ class JsonFormatter(OrjsonFormatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Of the same as lines for people, one for each message."""
+    """Of the same as lines for people."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT)
