@@ -133,7 +133,7 @@ class GraphStore:
         """Those that workers are loading for who waits, by id. For the event loop's thread."""
         self._graphs: dict[str, KeptGraph] = {}
         self._named: dict[str, str] = {}
-        self._lock = Lock()
+        self._adding, self._lock = Lock(), Lock()
 
     @property
     def count(self) -> int:
@@ -226,11 +226,12 @@ class GraphStore:
             compiled.memory_bytes + DESCRIBED * len(descriptor),
             compiled.subject.capability,
         )
-        with self._lock, ExitStack() as adding:
+        with self._adding, ExitStack() as adding:
             with room_to(_HAND_OVER):
                 adding.enter_context(self._entries.adding(cancelled))
             if cancelled():  # while it waited, which others may make long
                 raise Cancelled
+            adding.enter_context(self._lock)  # not before: who loads a graph waits for no other process
             self._drop_idle()
             known = self._entries.find(id_)
             if known:

@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -507,6 +508,29 @@ class TestSeveralProcesses:
             asyncio.run(kept_graph(second, id_))
         for each in (first, second):
             each.close()
+
+    def test_who_waits_for_the_other_to_keep_one_keeps_nobody_from_those_that_there_are(
+        self, two: tuple[Service, Service]
+    ) -> None:
+        first, second = two
+        id_ = id_of(keep(first, relus())[0])
+        stopped, body = threading.Event(), sent(sums(), inputs={"own": OWN.tobytes()})
+
+        def wait() -> None:
+            with second.memory.open() as memory:
+                request = validate(GraphKeepRequest, CODEC.decode(body, len(body), 32, memory))
+                second.graphs.keep(request, CODEC, body, memory, stopped.is_set)
+
+        with ThreadPoolExecutor(3) as pool, first.graphs._entries.adding():
+            try:
+                waiting = pool.submit(wait)
+                time.sleep(0.2)  # in which it comes to that
+                assert id_of(pool.submit(load, second, id_).result(10)) == id_
+                pool.submit(second.graphs.tend).result(10)
+            finally:
+                stopped.set()
+            with pytest.raises(Cancelled):
+                waiting.result(10)
 
     def test_what_is_sent_to_the_other_is_the_same(self, two: tuple[Service, Service]) -> None:
         first, second = two
