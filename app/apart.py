@@ -14,11 +14,11 @@ def done_apart(work: Callable[[], str], seconds: float | None = None) -> str | N
     standard error, or said nothing for so many seconds. An ending signal ends both.
     """
     reading, writing = os.pipe()
-    process = os.fork()
+    parent, process = os.getpid(), os.fork()
     if not process:
         status = 1
         try:
-            end_with_parent(signal.SIGKILL)  # a driver that hangs would keep it for ever
+            end_with_parent(signal.SIGKILL, parent)  # a driver that hangs would keep it for ever
             os.write(writing, work().encode())
             status = 0
         except BaseException:

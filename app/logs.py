@@ -21,6 +21,10 @@ _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "message": "message"}
 """What each line has, by its name in `logging`: the names in JSON."""
 
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {ord("\n"): "\n    "}
+"""What stands in text for characters that tell a terminal something, since clients may have sent them. A message of
+several lines, as uvicorn's of a start that failed, goes on further right than any begins."""
+
 
 class JsonFormatter(OrjsonFormatter):
     """Of `logging`'s records, their time in UTC with milliseconds."""
@@ -34,6 +38,16 @@ class JsonFormatter(OrjsonFormatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
         return _utc(int(record.created * 1000))
+
+
+class TextFormatter(logging.Formatter):
+    """Of the same as lines for people."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return super().formatMessage(record).translate(_ESCAPED)
 
 
 class _Handler(logging.Handler):
@@ -79,7 +93,7 @@ def configure(settings: Settings) -> None:
         handler = _Handler(settings.log_file, has_several=settings.workers > 1)
     except OSError as error:
         raise Unusable(f"The log file {settings.log_file} cannot be opened: {error.strerror}.") from None
-    handler.setFormatter(JsonFormatter() if is_json(settings) else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonFormatter() if is_json(settings) else TextFormatter())
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     logging.captureWarnings(True)
     _sink = handler.sink
@@ -111,8 +125,8 @@ def json_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any
     return orjson.dumps(named, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def text_line(logger: str, milliseconds: int, message: str, facts: dict[str, Any]) -> bytes:
-    """The same for people, who get `facts` as the message tells them."""
+def text_line(logger: str, milliseconds: int, message: str) -> bytes:
+    """The same for people, who get the facts as the message tells them."""
     told = {"asctime": _local(milliseconds), "levelname": "INFO", "name": logger, "message": message}
     return (_TEXT % told + "\n").encode()
 

@@ -211,6 +211,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         if settings.require_gpu or settings.names_gpus:
             _try_gpus(settings)
         logs.configure(settings)
+        shared = _SharedFolder() if settings.workers > 1 else None
     except Unusable:
         for each in sockets:
             each.close()
@@ -238,7 +239,6 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
             log.exception("What SIGHUP asks for failed")
 
     neighbours = Neighbours(settings.workers) if settings.workers > 1 else None
-    shared = _SharedFolder() if settings.workers > 1 else None
     folder = shared.path if shared else None
     gpu_sharing = mps.start(folder / "mps") if folder and can_share else None
     supervisor = os.getpid()

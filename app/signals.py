@@ -31,9 +31,11 @@ def expect_the_end() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def end_with_parent(number: signal.Signals) -> None:
-    """From now on this process, which was forked, gets the signal `number` when its parent is gone."""
+def end_with_parent(number: signal.Signals, parent: int) -> None:
+    """From now on this process, which `parent` has forked, gets the signal `number` when that is gone."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:  # it was gone before, of which the system tells nothing
+        os.kill(os.getpid(), number)
 
 
 class Signals:

@@ -15,6 +15,7 @@ from time import monotonic, time_ns
 from typing import Any, NamedTuple, Protocol
 
 from app.codecs.codec import Piece
+from app.devices.device import Cancelled
 from app.engine.graph_entries import NUMBERS_BYTES, Entry, Record, Use, never
 from app.engine.service import DeadlineExceeded
 from app.memory.accounts import MemoryShare
@@ -249,6 +250,8 @@ class ClusterEntries:
     @contextmanager
     def adding(self, cancelled: Callable[[], bool] = never) -> Iterator[None]:
         with self._lock:
+            if cancelled():  # while other threads had it: each would ask on for as long, and keep a worker
+                raise Cancelled
             token = uuid.uuid4().hex
             try:
                 # A little longer than it waits, or it would hold what nobody takes.

@@ -1,5 +1,6 @@
 """Graphs that are kept, each compiled and initialized once, to be dispatched many times."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -128,9 +129,11 @@ class GraphStore:
         self._entries = entries
         self.is_model: Callable[[str], bool] = lambda _: False
         """Whether a model from a file is called so. Set by who serves both."""
+        self.loading: dict[str, asyncio.Task[KeptGraph]] = {}
+        """Those that workers are loading for who waits, by id. For the event loop's thread."""
         self._graphs: dict[str, KeptGraph] = {}
         self._named: dict[str, str] = {}
-        self._lock = Lock()
+        self._adding, self._lock = Lock(), Lock()
 
     @property
     def count(self) -> int:
@@ -223,11 +226,12 @@ class GraphStore:
             compiled.memory_bytes + DESCRIBED * len(descriptor),
             compiled.subject.capability,
         )
-        with self._lock, ExitStack() as adding:
+        with self._adding, ExitStack() as adding:
             with room_to(_HAND_OVER):
                 adding.enter_context(self._entries.adding(cancelled))
             if cancelled():  # while it waited, which others may make long
                 raise Cancelled
+            adding.enter_context(self._lock)  # not before: who loads a graph waits for no other process
             self._drop_idle()
             known = self._entries.find(id_)
             if known:

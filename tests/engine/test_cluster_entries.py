@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 from unittest import mock
 
 import pytest
 
+from app.devices.device import Cancelled
 from app.engine import cluster_entries
 from app.engine.cluster_entries import ClusterEntries, Keeper, KeeperSilent
 from app.engine.dispatch import GraphCapability
@@ -251,6 +253,18 @@ def test_who_waits_in_vain_for_others_says_so(replica: Replicas) -> None:
     brief = mock.patch.object(impatient, "_wait_seconds", 0.05)
     with brief, holding.adding(), pytest.raises(KeeperSilent), impatient.adding():
         pass
+
+
+def test_who_is_not_waited_for_any_more_asks_nothing(remote: Remote, replica: Replicas) -> None:
+    """Threads of a replica ask one after another: those whose clients were refused meanwhile are done at once."""
+    other = ClusterEntries(remote, SECONDS / 100)
+    with replica().adding():
+        for is_cancelled, error in ((False, KeeperSilent), (True, Cancelled)):
+            begun = time.monotonic()
+            with pytest.raises(error), other.adding(partial(bool, is_cancelled)):
+                raise AssertionError("another replica has the lock")
+            assert (time.monotonic() - begun < SECONDS / 100) is is_cancelled
+    other.close()
 
 
 def test_what_was_kept_is_not_told_to_have_failed(replica: Replicas) -> None:

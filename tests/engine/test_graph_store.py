@@ -1,8 +1,11 @@
 """Graphs that are kept, by the store itself: tests/graphs/test_graph_store.py asks for the same over HTTP."""
 
+import asyncio
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +24,9 @@ from app.engine import graph_entries, graph_store
 from app.engine.graph_documents import GivenGraph, GraphKeepRequest
 from app.engine.graph_entries import Entry, SharedEntries
 from app.engine.graph_store import DESCRIBED, GraphConflict, KeptGraph, StoreFull, UnknownGraph
+from app.engine.graphs import CompiledGraph
 from app.engine.service import Service
+from app.http.core.graphs import kept_graph
 from app.memory.accounts import LimitExceeded
 from app.settings import Settings
 from tests.engine.clock import Clock
@@ -45,9 +50,9 @@ def service(clock: Clock) -> Iterator[Service]:
     made.close()
 
 
-def service_with(folder: Path | None = None, worker: int = 0, **settings: Any) -> Service:
+def service_with(folder: Path | None = None, worker: int = 0, threads: int = 1, **settings: Any) -> Service:
     entries = SharedEntries(folder, 2, worker) if folder else None
-    return Service(Settings(threads=1, llvm=False, gpus="none", **settings), entries)
+    return Service(Settings(threads=threads, llvm=False, gpus="none", **settings), entries)
 
 
 def relus(size: int = 1) -> dict[str, Any]:
@@ -477,6 +482,55 @@ class TestSeveralProcesses:
             orjson.dumps(kept.described_whole())
         )
         assert second.memory.used == 0
+
+    def test_it_is_compiled_once_for_all_who_wait(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        first, second = service_with(tmp_path, 0), service_with(tmp_path, 1, threads=4)
+        id_, compile_, compiled = (
+            id_of(keep(first, sums(), inputs={"own": OWN.tobytes()})[0]),
+            second.compiler.compile,
+            [],
+        )
+
+        def slowly(*arguments: Any) -> CompiledGraph:
+            compiled.append(id_)
+            time.sleep(0.1)
+            return compile_(*arguments)
+
+        async def wanted() -> list[KeptGraph]:
+            return await asyncio.gather(*(kept_graph(second, id_) for _ in range(4)))
+
+        monkeypatch.setattr(second.compiler, "compile", slowly)
+        assert len({*asyncio.run(wanted())}) == len(compiled) == 1
+        assert asyncio.run(wanted())[0] is second.graphs.find(id_)
+        assert (second.graphs.loading, second.memory.used) == ({}, 0)
+        second.graphs.drop(id_)
+        with pytest.raises(UnknownGraph):
+            asyncio.run(kept_graph(second, id_))
+        for each in (first, second):
+            each.close()
+
+    def test_who_waits_for_the_other_to_keep_one_keeps_nobody_from_those_that_there_are(
+        self, two: tuple[Service, Service]
+    ) -> None:
+        first, second = two
+        id_ = id_of(keep(first, relus())[0])
+        stopped, body = threading.Event(), sent(sums(), inputs={"own": OWN.tobytes()})
+
+        def wait() -> None:
+            with second.memory.open() as memory:
+                request = validate(GraphKeepRequest, CODEC.decode(body, len(body), 32, memory))
+                second.graphs.keep(request, CODEC, body, memory, stopped.is_set)
+
+        with ThreadPoolExecutor(3) as pool, first.graphs._entries.adding():
+            try:
+                waiting = pool.submit(wait)
+                time.sleep(0.2)  # in which it comes to that
+                assert id_of(pool.submit(load, second, id_).result(10)) == id_
+                pool.submit(second.graphs.tend).result(10)
+            finally:
+                stopped.set()
+            with pytest.raises(Cancelled):
+                waiting.result(10)
 
     def test_what_is_sent_to_the_other_is_the_same(self, two: tuple[Service, Service]) -> None:
         first, second = two

@@ -271,6 +271,24 @@ def test_processor_time_goes_on_where_the_last_process_ended(slots: Slots, clock
     assert shown(again)["dmlserve_cpu_seconds_total"] == 3
 
 
+def test_what_is_counted_in_caches_and_compilers_never_goes_back(slots: Slots, clock: Clock) -> None:
+    """Also while a worker hangs, or is not there any more: Prometheus would take all that comes back for new."""
+    first, second = (Metrics(service(number), ConnectionLimit(), slots, number) for number in (0, 1))
+    names = ["cache_hits_total{cache", "cache_misses_total{cache", "kernels_compiled_total{compiler"]
+    wanted = [
+        f'dmlserve_{name}="{label}"}}' for name, label in zip(names, ("requests", "requests", "llvm"), strict=True)
+    ]
+    second._tell()
+    before = shown(first)
+    clock.now += 60
+    after = shown(first)
+    assert after["dmlserve_workers"] == 1
+    assert [after[each] for each in wanted] == [before[each] for each in wanted]
+    found = shown(Metrics(service(1), ConnectionLimit(), slots, 1))
+    own = shown(Metrics(service(1), ConnectionLimit()))
+    assert [found[each] for each in wanted] == [before[each] + own[each] for each in wanted]
+
+
 def test_a_worker_that_ends_says_so(workers: list[Metrics]) -> None:
     first, second = workers
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import pty
 import re
@@ -20,6 +21,7 @@ import pytest
 
 from app import logs
 from app.http.telemetry.access_log import AccessLog
+from app.logs import TextFormatter
 from tests.cli.command import dmlserve, refusal
 from tests.conftest import ROOT, SERVER, RunningServer, ServerFactory
 from tests.http.load import SECONDS, metric, series, wait_until
@@ -30,6 +32,14 @@ LONG = "/" + "x" * 8000
 
 ENOUGH = 300
 """Of such lines, to fill a pipe and all that is held besides."""
+
+
+def test_a_message_of_several_lines_is_one_in_text() -> None:
+    """A client may have written the second one, in a path that is decoded."""
+    record = logging.makeLogRecord({"name": "app", "levelname": "ERROR", "msg": "/a\n2026-11-30 app\r\x1b[2J: forged"})
+    first, second = TextFormatter().format(record).split("\n")
+    assert first.endswith(" ERROR   app: /a")
+    assert second == "    2026-11-30 app\\x0d\\x1b[2J: forged"
 
 
 def test_a_path_that_is_no_text_keeps_no_line_back(monkeypatch: pytest.MonkeyPatch) -> None:

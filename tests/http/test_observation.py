@@ -17,6 +17,7 @@ from tests.messages import CELU, output_of, post_json, post_msgpack, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
 ID = "X-Request-ID"
+OPENMETRICS = "application/openmetrics-text"
 
 
 class TestRequestId:
@@ -169,6 +170,15 @@ class TestLog:
         for line in running.log.read_text().splitlines():
             assert form.fullmatch(line), line
 
+    @ours_only
+    def test_as_text_is_for_no_terminal_to_obey(self, start_server: ServerFactory) -> None:
+        """What a client sends begins no line, and tells nothing to who looks at the log."""
+        running = start_server("--log-format", "text")
+        with connection(running) as broken:
+            assert broken.ask(b"GET / HTTP/1.1\r\nHost: a\x85\x9b2J\r\n\r\n").status_code == 400
+        wait_until(lambda: "Host is" in running.log.read_text())
+        assert "Refused a request: 400 Host is a\\x85\\x9b2J; send" in running.log.read_text()
+
     def test_without_requests(self, start_server: ServerFactory) -> None:
         running = start_server("--no-access-log")
         with httpx.Client(base_url=running.url) as client:
@@ -203,6 +213,22 @@ class TestMetrics:
             "start_time_seconds": "gauge",
         }.items():
             assert f"# TYPE dmlserve_{name} {kind}\n" in text
+
+    @pytest.mark.parametrize(
+        ("accept", "kind"),
+        [
+            # Prometheus' own, by default and where a scrape config prefers its text format.
+            ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1", OPENMETRICS),
+            ("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;version=1.0.0;q=0.3,*/*;q=0.1", "text/plain"),
+            ("application/openmetrics-text;q=0, */*", "text/plain"),
+            ("application/openmetrics-text", OPENMETRICS),
+            ("application/json", "text/plain"),
+        ],
+    )
+    def test_are_in_the_format_that_is_liked_best(self, client: httpx.Client, accept: str, kind: str) -> None:
+        response = client.get("/metrics", headers={"accept": accept})
+        assert response.headers["content-type"].startswith(f"{kind}; ")
+        assert response.text.endswith("# EOF\n") is (kind == OPENMETRICS)
 
     def test_count_what_happens(self, client: httpx.Client) -> None:
         def requests(route: str, method: str, status: int) -> str:

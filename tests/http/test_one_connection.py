@@ -447,7 +447,7 @@ class TestShutdown:
                 answer = await one.answer(path)
                 assert bodies(answer) == [path]
                 assert (CLOSE in answer) == (path == "/wait/3")
-            assert one.transport.events == ["close"]
+            assert one.transport.events == ["eof"]
 
         run(main)
 
@@ -466,7 +466,7 @@ class TestShutdown:
             assert written.count(CLOSE) == 1
             assert written.endswith(b"/c")
             assert CLOSE in written[written.index(path.encode()) :]
-            assert one.transport.events == ["close"]
+            assert one.transport.events == ["eof"]
 
         run(main)
 
@@ -803,7 +803,11 @@ class TestReading:
 
     @pytest.mark.parametrize(
         ("fault", "why"),
-        [(b"", b"begin with a known method"), (b"GET / HTTP/1.1\r\n\r\n", b"0 Host"), (get("http://a"), b"no path")],
+        [
+            (b"", b"begin with a known method"),
+            (b"GET / HTTP/1.1\r\n\r\n", b"0 Host"),
+            (get("http://a#b"), b"not a valid URL"),
+        ],
     )
     def test_a_fault_behind_a_long_pipeline_has_its_turn(self, fault: bytes, why: bytes) -> None:
         async def main() -> None:
@@ -837,7 +841,7 @@ class TestReading:
             one.connection.shutdown()
             one.state.default_headers.append((b"connection", b"close"))
             assert bodies(await one.answer("/wait")) == ["/wait"] + ["/a"] * 1000
-            assert one.transport.events == ["close"], "as it has told with the last answer"
+            assert one.transport.events == ["eof"], "as it has told with the last answer"
 
         run(main)
 
@@ -1261,7 +1265,7 @@ class TestAnswers:
             one.receive(get("/fault"))
             written = await one.turn()
             assert written.startswith(b"HTTP/1.1 500 ")
-            assert one.transport.events == ["close"]
+            assert one.transport.events == ["eof"]
 
         run(main)
         (record,) = caplog.records
@@ -1296,7 +1300,7 @@ class TestAnswers:
             one = One()
             one.receive(get("/ended"))
             assert (await one.turn()).startswith(b"HTTP/1.1 500 ")
-            assert one.transport.events == ["close"]
+            assert one.transport.events == ["eof"]
             assert not caplog.records
 
         run(main)
@@ -1407,7 +1411,7 @@ class TestAnswers:
             await one.turn()
             if why == "idle":
                 one.clock.pass_by(one.settings.keep_alive_seconds)
-            if why == "refused":
+            if why in ("refused", "last"):
                 one.clock.pass_by(LINGER_SECONDS)
             if why == "wholly asked":
                 assert not one.connection.eof_received()
@@ -1486,7 +1490,7 @@ class TestRefusal:
 
         run(main)
 
-    @pytest.mark.parametrize("refused", [b"\0", get("http://a")])
+    @pytest.mark.parametrize("refused", [b"\0", get("http://a#b")])
     def test_it_has_its_turn(self, refused: bytes) -> None:
         async def main() -> None:
             one = One()

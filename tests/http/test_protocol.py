@@ -399,7 +399,6 @@ MALFORMED = {
     "CONNECT": (b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 501, "proxy"),
     "a target that is no URL": (b"GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 400, ""),
     "a target that is not ASCII": (b"GET /\xc3\xa4 HTTP/1.1\r\nHost: a\r\n\r\n", 400, "percent-encode"),
-    "a target without a path": (b"GET http://a HTTP/1.1\r\nHost: a\r\n\r\n", 400, "path"),
     "no Host": (b"GET / HTTP/1.1\r\n\r\n", 400, "0 Host"),
     "two Hosts": (get("/", b"Host: b"), 400, "2 Host"),
     "a Host that is none": (b"GET / HTTP/1.1\r\nHost: a/b@c\r\n\r\n", 400, "Host is a/b@c"),
@@ -581,7 +580,15 @@ class TestAsInUvicorn:
             assert client.receive_rest() == b""
 
     @pytest.mark.parametrize(
-        ("target", "path"), [(b"*", "*"), (b"http://b/c?d", "/c"), (b"/%C3%A4?b", "/ä"), (b"//", "//")]
+        ("target", "path"),
+        [
+            (b"*", "*"),
+            (b"http://b/c?d", "/c"),
+            (b"http://b", "/"),
+            (b"http://b?d", "/"),
+            (b"/%C3%A4?b", "/ä"),
+            (b"//", "//"),
+        ],
     )
     def test_targets(self, server: Running, target: bytes, path: str) -> None:
         [response] = server.ask(b"OPTIONS %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % target)

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -294,6 +295,32 @@ def test_draining_begins_before_uvicorn_looks_whether_to_exit(start: Starter) ->
     assert server.next_line() == "draining"
     assert time.monotonic() - signalled < 2.5
     assert server.end()[0] == 0
+
+
+def test_draining_begins_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the main thread says so, and the event loop may find it out in the same moment."""
+    began: list[int] = []
+    begin = Server._begin_drain
+
+    def noted(server: Server) -> float:
+        began.append(threading.get_ident())
+        return begin(server)
+
+    monkeypatch.setattr(Server, "_begin_drain", noted)
+
+    async def nobody(scope: object, receive: object, send: object) -> None:
+        """The application, which is asked for nothing."""
+
+    drained: list[None] = []
+    server = Server(uvicorn.Config(nobody, lifespan="off", log_config=None), lambda: drained.append(None))
+    serving = threading.Thread(target=server.run, args=(listen("127.0.0.1", 0),))
+    serving.start()
+    while not server.started:
+        time.sleep(0.01)
+    server.stop()
+    serving.join(TIMEOUT_SECONDS)
+    assert {*began} == {serving.ident}
+    assert len(drained) == 1
 
 
 def test_what_runs_too_long_is_cancelled(start: Starter) -> None:

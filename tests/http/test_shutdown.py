@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import itertools
+import json
 import math
 import os
 import re
@@ -18,9 +19,9 @@ import numpy as np
 import pytest
 
 from app.signals import Signals
-from tests.conftest import COMMAND, ROOT, RunningServer, ServerFactory
+from tests.conftest import COMMAND, ROOT, RunningServer, ServerFactory, ours_only
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, admitted, slow_dispatch, start, wait_for, wait_until
-from tests.http.wire import JSON, connection, header, length
+from tests.http.wire import JSON, Connection, connection, header, length
 from tests.messages import CELU, as_json, output_of, post_json, post_msgpack, request
 
 SMALL = request(CELU, {"InputTensor": np.array([1, 2, 3], np.float32)})
@@ -98,6 +99,35 @@ def test_what_is_on_its_way_when_the_port_is_closed_is_answered(start_server: Se
         running.process.send_signal(signal.SIGTERM)
         wait_until(lambda: not answers(running.port))
         output_of(slow.ask(body[-1:]))
+    assert running.process.wait(SECONDS) == 0
+
+
+@ours_only
+def test_who_sends_the_next_request_before_the_last_answer_is_read_loses_nothing_of_that(
+    start_server: ServerFactory,
+) -> None:
+    """A connection that was closed under a request would be reset, and what the client has not read be thrown away."""
+    running = start_server()
+    with contextlib.ExitStack() as stack:
+        opened = socket.socket()
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        opened.settimeout(SECONDS)
+        opened.connect(("127.0.0.1", running.port))
+        client = Connection(opened)
+        stack.callback(client.hang_up)
+        body = json.dumps(as_json(request(CELU, {"InputTensor": np.zeros(40_000, np.float32)}))).encode()
+        asked = header(JSON, length(len(body))) + body
+        client.send(asked[:-1])
+        running.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not answers(running.port))
+        client.send(asked[-1:])
+        time.sleep(0.5)  # in which it is answered, as far as the systems on both sides take it
+        client.send(asked)
+        time.sleep(0.1)
+        answer = client.receive()
+        assert answer.headers["connection"] == "close"
+        assert (output_of(answer) == 0).all()
+        assert client.is_closed()
     assert running.process.wait(SECONDS) == 0
 
 

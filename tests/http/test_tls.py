@@ -303,6 +303,24 @@ def test_a_key_without_a_certificate() -> None:
         certificate_of(Settings(tls_key="some"))
 
 
+def test_who_is_agreed_with_while_it_ends_does_not_keep_it(folder: Path, tmp_path: Path) -> None:
+    """A client that had connected before, and asks for nothing then: it could, for as long as for any header."""
+    flags = ["--tls-certificate", str(folder / "first.pem"), "--tls-key", str(folder / "first.key")]
+    context = trusting(folder, "first")
+    with running_server(tmp_path / "log", *flags, "--header-seconds", "60") as running, contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", running.port)
+        busy, silent = (stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(2))
+        wrapped = stack.enter_context(context.wrap_socket(busy, server_hostname="localhost"))
+        body = json.dumps(as_json(SMALL)).encode()
+        wrapped.sendall(header(JSON, length(len(body))) + body[:1])
+        running.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Waiting for connections to close" in running.log.read_text())
+        stack.enter_context(context.wrap_socket(silent, server_hostname="localhost"))
+        wrapped.sendall(body[1:])
+        assert wrapped.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        assert running.process.wait(20) == 0
+
+
 def test_it_ends_with_idle_connections(secure: RunningServer, secure_client: httpx.Client) -> None:
     """The last test of each server."""
     assert secure_client.get("/health/live").status_code == 200

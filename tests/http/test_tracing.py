@@ -319,6 +319,29 @@ def test_a_collector_that_says_nothing_holds_nothing_up(tmp_path: Path, is_there
             assert running.stop(15) == 0
 
 
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({}, {"service.name": "dmlserve", "service.version": __version__}),
+        (
+            {"OTEL_RESOURCE_ATTRIBUTES": "service.name=a,service.version=2"},
+            {"service.name": "a", "service.version": "2"},
+        ),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=a", "OTEL_SERVICE_NAME": "b"}, {"service.name": "b"}),
+    ],
+)
+def test_the_service_is_called_as_the_variables_say(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], told: dict[str, str]
+) -> None:
+    for name in ("OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    made = tracing.Tracing("http://localhost:9/", 1.0)
+    made._processor.shutdown()
+    assert told.items() <= dict(made._span.keywords["resource"].attributes).items()
+
+
 def spans_of(
     status: int,
     stages: list[Stage],

@@ -303,6 +303,18 @@ def test_work_that_fails_gives_its_socket_and_its_thread_back(
     assert len(os.listdir("/proc/self/fd")) == open_files, "which it has closed"
 
 
+def test_threads_are_there_before_anything_is_lent(moving: Moving) -> None:
+    """One that could not be started later would cost a body, and a descriptor for good."""
+    before = set(threading.enumerate())
+    made = Transfers(2, moving)
+    started = set(threading.enumerate()) - before
+    assert made.idle == len(started) == 2
+    del made
+    for thread in started:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 def test_each_has_a_thread_and_nothing_is_kept_of_what_is_done(pair: Pair, moving: Moving) -> None:
     transport: Any = SimpleNamespace(get_extra_info=lambda _: pair[1])
     both = threading.Barrier(2)

@@ -5,6 +5,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from app.http.server.server import UnixSocket
 from app.settings import Unusable
-from tests.conftest import RunningServer, ours_only, running_server
+from tests.conftest import ROOT, RunningServer, ours_only, running_server
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, start, wait_for
 from tests.http.wire import SECONDS, Connection, header
 from tests.messages import CELU, output_of, post_msgpack, request
@@ -115,6 +116,19 @@ def test_what_is_there_stays(tmp_path: Path, local: RunningServer) -> None:
         (tmp_path / "socket").touch()
         made.remove()
     assert (tmp_path / "socket").exists()
+
+
+def test_it_is_removed_where_the_service_cannot_start(tmp_path: Path) -> None:
+    """Though it listened already: here there is no folder for what workers share."""
+    path = tmp_path / "socket"
+    program = f"import tempfile\ntempfile.tempdir = {str(tmp_path / 'none')!r}\nfrom app.cli import main\nmain()"
+    command = [sys.executable, "-c", program, "serve", "--uds", str(path), "--workers", "2", "--gpus", "none"]
+    ended = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert "need a folder for temporary files" in ended.stderr
+    assert not path.exists()
 
 
 def test_it_is_removed_at_the_end(local: RunningServer) -> None:

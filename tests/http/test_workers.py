@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from tests.conftest import SERVER, RunningServer, ServerFactory, running_server
+from tests.conftest import ROOT, SERVER, RunningServer, ServerFactory, running_server
 from tests.graphs.documents import graph, into, out, relu
 from tests.http.load import SECONDS, metric, series, wait_until
 from tests.http.wire import connection, header, length
@@ -202,6 +203,27 @@ def test_they_end_with_their_parent(start_server: ServerFactory) -> None:
     workers = workers_of(running)
     running.process.kill()
     wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+
+
+def test_one_whose_parent_was_gone_before_it_asked_ends_too() -> None:
+    """Between the fork and that there are moments in which the parent may be killed."""
+    program = """
+import os, signal, time
+from app.signals import end_with_parent
+reading, writing = os.pipe()
+if not os.fork():
+    parent = os.getpid()
+    if not os.fork():
+        while os.getppid() == parent:
+            time.sleep(0.001)
+        end_with_parent(signal.SIGTERM, parent)
+        os.write(writing, b"goes on")
+    os._exit(0)
+os.close(writing)
+print(os.read(reading, 100))
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    assert subprocess.check_output([sys.executable, "-c", program], env=environment, timeout=SECONDS) == b"b''\n"
 
 
 def test_one_that_stands_still_is_killed(start_server: ServerFactory) -> None:

@@ -1,5 +1,7 @@
 """Graphs that are kept, as all protocols come by them."""
 
+import asyncio
+
 from app.engine.graph_store import KeptGraph
 from app.engine.graphs import CompiledGraph
 from app.engine.prepared import Prepared
@@ -11,12 +13,24 @@ MOST, MOST_BYTES = 64, 1 << 18
 
 
 async def kept_graph(service: Service, id_: str) -> KeptGraph:
-    """The graph, compiled by a worker if another process took it. Raises UnknownGraph and what `Service.run` does."""
+    """The graph, compiled by a worker if another process took it, and for all who want it at once only once.
+
+    Raises UnknownGraph and what `Service.run` does.
+    """
     kept = service.graphs.find(id_)
-    if kept is None:
-        with service.memory.open() as memory:
-            kept = await service.run(lambda ticket: service.graphs.load(id_, memory, ticket.cancelled), memory)
-    return kept
+    if kept:
+        return kept
+    loading = service.graphs.loading
+    task = loading.get(id_)
+    if task is None:
+        task = loading[id_] = asyncio.create_task(_loaded(service, id_))
+        task.add_done_callback(lambda _: loading.pop(id_))
+    return await asyncio.shield(task)
+
+
+async def _loaded(service: Service, id_: str) -> KeptGraph:
+    with service.memory.open() as memory:
+        return await service.run(lambda ticket: service.graphs.load(id_, memory, ticket.cancelled), memory)
 
 
 def prepared_for(

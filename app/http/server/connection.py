@@ -456,9 +456,9 @@ class Connection(asyncio.BufferedProtocol):
         self._queue.popleft()
         self._state.total_requests += 1
         if not exchange.keep_alive:
-            if exchange.is_whole:
+            if exchange.is_whole and (exchange.is_last or self._is_half_closed or self._queue):
                 self._close()
-            else:  # an answer that needed no body, or not all of it
+            else:  # more of the body is on its way, or, since it is the server that ends, a request may be
                 self._close_gently()
             return
         if self._reader.is_held and (self._newest is None or not self._newest.is_full()):

@@ -44,6 +44,8 @@ class Exchange:
     announced: int
     """Bytes that its body has, or -1 if it comes in chunks."""
     keep_alive: bool
+    is_last: bool = field(init=False)
+    """Whether its header says that nothing comes behind it, or nothing may."""
     left: int = field(init=False)
     """Bytes that have not come yet, of a body whose length is known."""
     received: int = 0
@@ -72,6 +74,7 @@ class Exchange:
     _full: asyncio.Future[None] | None = None
 
     def __post_init__(self) -> None:
+        self.is_last = not self.keep_alive
         self.left = max(0, self.announced)
 
     # For the handler

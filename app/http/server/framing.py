@@ -272,11 +272,9 @@ def _names_host(value: bytes) -> bool:
 
 @lru_cache(256)
 def _target(url: bytes) -> tuple[str, bytes, bytes]:
-    """The path decoded and as it came, and the query. Raises HTTPException."""
+    """The path decoded and as it came, and the query. Raises HttpParserInvalidURLError."""
     parsed = httptools.parse_url(url)
-    raw_path = parsed.path
-    if raw_path is None:
-        raise HTTPException(400, 'The request target has no path; add one that starts with "/".')
+    raw_path = parsed.path or b"/"  # one that names a host may leave that out (RFC 9110, 4.2.3)
     path = raw_path.decode("ascii")
     return unquote(path) if "%" in path else path, raw_path, parsed.query or b""
 

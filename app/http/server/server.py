@@ -178,6 +178,8 @@ class Server(uvicorn.Server):
         last = [listening.dup() for listening in sockets or []]
         for server in self.servers:  # these close what they were given
             server.close()
+        if self._handshakes:
+            self._handshakes.is_ending = True
         for accepted in [accepted for listening in last for accepted in _waiting(listening)]:
             if self._handshakes:
                 self._handshakes.begin(accepted)
@@ -192,7 +194,7 @@ class Server(uvicorn.Server):
                 self.force_exit = True
                 self._loop.call_soon_threadsafe(self._abort_connections)
             self.should_exit = True
-            self._begin_drain()
+            self._loop.call_soon_threadsafe(self._begin_drain)
 
     async def on_tick(self, counter: int) -> bool:
         if not await super().on_tick(counter):
@@ -202,15 +204,12 @@ class Server(uvicorn.Server):
         return self.force_exit or self._loop.time() >= drain_end
 
     def _begin_drain(self) -> float:
-        """Returns when the draining ends."""
+        """Returns when the draining ends. In the event loop, so that it begins once."""
         if self._drain_end is None:
             self._drain_end = self._loop.time() + self._drain_seconds
-            # Through the loop, whose own it is, and where an error does not end the server.
-            self._loop.call_soon_threadsafe(self._on_drain)
+            self._loop.call_soon(self._on_drain)  # where an error does not end the server
             if self._drain_seconds:
-                self._loop.call_soon_threadsafe(
-                    self._loop.call_later, self._drain_seconds / 2, self._close_after_answers
-                )
+                self._loop.call_later(self._drain_seconds / 2, self._close_after_answers)
             else:
                 self._close_after_answers()
         return self._drain_end

@@ -5,6 +5,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 from app.settings import Settings, Unusable
 
@@ -26,11 +27,13 @@ _REST_SECONDS = 1.0
 class Handshakes:
     """Agrees on TLS with those who connect, who become connections, and count as such, then. For one event loop."""
 
-    def __init__(self, context: ssl.SSLContext, make: Callable[[], asyncio.BaseProtocol], seconds: float) -> None:
-        """`make` makes connections' protocols; clients have so many `seconds`."""
+    def __init__(self, context: ssl.SSLContext, make: Callable[[], Any], seconds: float) -> None:
+        """`make` makes connections' protocols, as uvicorn has them; clients have so many `seconds`."""
         self._context = context
         self._make = make
         self._seconds = seconds
+        self.is_ending = False
+        """Whether those that are connections already have been told that the server ends."""
         self._running: dict[asyncio.Task[None], None] = {}  # the one that came first is the first
 
     def begin(self, accepted: socket.socket) -> None:
@@ -45,9 +48,10 @@ class Handshakes:
         task.add_done_callback(lambda done: self._running.pop(done, None))
 
     async def _agree(self, accepted: socket.socket) -> None:
+        connection = self._make()
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._make,
+                lambda: connection,
                 accepted,
                 ssl=self._context,
                 ssl_handshake_timeout=self._seconds,
@@ -55,6 +59,9 @@ class Handshakes:
             )
         except OSError as error:  # of ssl, too
             log.debug("No TLS with a client: %s", error)
+        else:
+            if self.is_ending:
+                connection.shutdown()
 
 
 class Listener:

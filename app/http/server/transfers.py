@@ -105,12 +105,13 @@ class Transfers:
         """`moving` is what they do it with: None for no threads."""
         self.idle = threads
         """How many would begin at once."""
-        self._threads = threads
-        self._started = 0
         self._under_way: set[object] = set()
-        self._moving = moving
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # a thread pool's futures are as much work again
         weakref.finalize(self, _end, self._jobs, threads)
+        # At once: later there may be too many threads for one more, in the midst of somebody's body.
+        for number in range(threads):
+            name = f"dmlserve-transfer_{number}"
+            Thread(target=_serve, args=(self._jobs, moving), name=name, daemon=True).start()
 
     def enter(self, who: object) -> None:
         """A large body comes or goes, whoever moves it, until `who` leaves."""
@@ -132,12 +133,7 @@ class Transfers:
         The thread has a descriptor of its own: that of a connection which is closed meanwhile may be another one's at
         once.
         """
-        assert self._moving, "there are threads"
         lent = os.dup(transport.get_extra_info("socket").fileno())
-        if self._threads - self.idle == self._started:
-            name = f"dmlserve-transfer_{self._started}"
-            Thread(target=_serve, args=(self._jobs, self._moving), name=name, daemon=True).start()
-            self._started += 1
         self.idle -= 1
         self._jobs.put(_Job(work, lent, loop, lambda: self._done(done)))
 

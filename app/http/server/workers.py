@@ -112,14 +112,14 @@ class Supervisor:
         del self._wanted[number]
         # Between the fork and its own handlers a signal would have a worker do what is its parent's to do.
         signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
-        process = os.fork()
+        parent, process = os.getpid(), os.fork()
         if process:
             self._started[process] = number, monotonic()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTED)
             return
         went_well = False
         try:
-            end_with_parent(signal.SIGTERM)  # nobody would stop a worker without its parent
+            end_with_parent(signal.SIGTERM, parent)  # nobody would stop a worker without its parent
             os.setpgrp()  # Ctrl-C is the parent's to forward; twice would mean to hurry
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signals = Signals()

@@ -41,4 +41,4 @@ def _text_line(logger: str, milliseconds: int, message: str, facts: dict[str, An
     told = f"{message} in {facts['seconds'] * 1000:.2f} ms"
     if facts["operator"]:
         told += f", {facts['operator'].removeprefix(PREFIX)} on {facts['device']}"
-    return logs.text_line(logger, milliseconds, f"{told}, id {facts['request_id']}", facts)
+    return logs.text_line(logger, milliseconds, f"{told}, id {facts['request_id']}")

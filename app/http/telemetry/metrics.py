@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from time import monotonic, process_time, time
-from typing import TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import Exemplar, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
@@ -24,8 +23,6 @@ from app.http.telemetry.gpus import Gpus
 from app.http.telemetry.inferences import BatchCounts, InferenceCounts
 from app.http.telemetry.slots import Labels, Slot, Slots
 from app.sink import Cells
-
-_Labelled: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -98,6 +95,9 @@ class Counts:
             [],
         )
         self.cpu_seconds = Counter(slot, "dmlserve_cpu_seconds", "Processor time of all processes that serve.", [])
+        self.cache_hits = Counter(slot, "dmlserve_cache_hits", "What was found in a cache.", ["cache"])
+        self.cache_misses = Counter(slot, "dmlserve_cache_misses", "What was not found in a cache.", ["cache"])
+        self.kernels_compiled = Counter(slot, "dmlserve_kernels_compiled", "Kernels that were compiled.", ["compiler"])
         for alone in (self.log_lines_dropped, self.connections_refused, self.cpu_seconds):
             alone.numbers[()]  # shown before the first one, too
         for reason in {*REASONS.values(), *DENIALS, FAULT}:
@@ -163,8 +163,8 @@ COMPILERS = ("llvm", "nvrtc")
 """Those of kernels for CPUs and for GPUs."""
 
 _GAUGES = "gauges"
-"""Name of the series of a worker's gauges: when they were told, on the clock that all processes share, they, hits,
-misses and size of each of CACHES, and how often each of COMPILERS was called and how many kernels are kept."""
+"""Name of the series of a worker's gauges: when they were told, on the clock that all processes share, they, the sizes
+of CACHES, and how many kernels of each of COMPILERS are kept."""
 
 
 class Metrics:
@@ -192,8 +192,8 @@ class Metrics:
         self.batches = self._counts.batches
         """Where these are counted."""
         connections.count_in(self._counts.connections_refused.numbers[()])
-        self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + 3 * len(CACHES) + 2 * len(COMPILERS))
-        self._cpu_told = 0.0
+        self._gauges = slot.find(_GAUGES, (), 1 + len(GAUGES) + len(CACHES) + len(COMPILERS))
+        self._totals_told: dict[int, float] = defaultdict(float)
         self.gpus = Gpus(service.placement.gpus)
         # To look all of them up for each request would take longer than to count it.
         self._requests = lru_cache(1024)(self._counts.of_requests)
@@ -290,9 +290,9 @@ class Metrics:
         return text
 
     def _tell(self) -> None:
-        used = process_time()
-        self._counts.cpu_seconds.numbers[()][0] += used - self._cpu_told  # to that of the process before this one
-        self._cpu_told = used
+        for place, (numbers, total) in enumerate(self._totals()):
+            numbers[0] += total - self._totals_told[place]  # to that of the process before this one
+            self._totals_told[place] = total
         for place, value in enumerate(self._now()):
             self._gauges[place] = value
 
@@ -303,11 +303,23 @@ class Metrics:
         for _, read, _ in GAUGES.values():
             yield read(service, self._connections)
         for name in CACHES:
+            yield service.caches[name].size if name in service.caches else 0
+        gpus = service.placement.gpus
+        yield service.loops.kernels if service.loops else 0
+        yield len(gpus[0].cache) if gpus else 0
+
+    def _totals(self) -> Iterator[tuple[Cells, float]]:
+        """What is counted elsewhere in this process, since it began, each with the number that it is added to."""
+        counts, service = self._counts, self._service
+        yield counts.cpu_seconds.numbers[()], process_time()
+        for name in CACHES:
             cache = service.caches.get(name)
-            yield from (cache.hits, cache.misses, cache.size) if cache else (0, 0, 0)
-        loops, gpus = service.loops, service.placement.gpus
-        yield from (loops.compiled, loops.kernels) if loops else (0, 0)
-        yield from (gpus[0].cache.compiled, len(gpus[0].cache)) if gpus else (0, 0)
+            yield counts.cache_hits.numbers[(name,)], cache.hits if cache else 0
+            yield counts.cache_misses.numbers[(name,)], cache.misses if cache else 0
+        gpus = service.placement.gpus
+        compiled = (service.loops.compiled if service.loops else 0, gpus[0].cache.compiled if gpus else 0)
+        for name, total in zip(COMPILERS, compiled, strict=True):
+            yield counts.kernels_compiled.numbers[(name,)], total
 
     def _series(self) -> dict[str, dict[Labels, list[list[float]]]]:
         """By family and labels, each worker's numbers."""
@@ -317,23 +329,16 @@ class Metrics:
         return series
 
 
-def _of_caches_and_compilers(numbers: Iterable[Sequence[float]]) -> list[Metric]:
+def _of_caches_and_compilers(numbers: Iterable[Sequence[float]]) -> Iterator[Metric]:
     """From what follows the gauges in their series, of several workers each."""
-    of_caches: list[_Labelled] = [
-        CounterMetricFamily("dmlserve_cache_hits", "What was found in a cache.", labels=["cache"]),
-        CounterMetricFamily("dmlserve_cache_misses", "What was not found in a cache.", labels=["cache"]),
-        GaugeMetricFamily("dmlserve_cache_entries", "What is kept in a cache.", labels=["cache"]),
-    ]
-    of_compilers: list[_Labelled] = [
-        CounterMetricFamily("dmlserve_kernels_compiled", "Kernels that were compiled.", labels=["compiler"]),
-        GaugeMetricFamily("dmlserve_kernels_cached", "Kernels that are kept.", labels=["compiler"]),
-    ]
     sums = map(sum, numbers)
-    for names, families in ((CACHES, of_caches), (COMPILERS, of_compilers)):
+    for names, family in (
+        (CACHES, GaugeMetricFamily("dmlserve_cache_entries", "What is kept in a cache.", labels=["cache"])),
+        (COMPILERS, GaugeMetricFamily("dmlserve_kernels_cached", "Kernels that are kept.", labels=["compiler"])),
+    ):
         for name in names:
-            for family in families:
-                family.add_metric([name], next(sums))
-    return [*of_caches, *of_compilers]
+            family.add_metric([name], next(sums))
+        yield family
 
 
 def _exemplars(numbers: Sequence[Sequence[float]]) -> list[Exemplar | None]:

@@ -24,7 +24,7 @@ OVERFLOW = "overflow"
 """What each label is of the series where a family counts what has no room of its own."""
 
 _RESERVED_BYTES = 1 << 13
-"""Room for the overflow of each family, of which there are some ten, with some twenty numbers."""
+"""Room for the overflow of each family, of which there are some twenty, most with fewer numbers than that."""
 
 _WORD = 8
 _LENGTH_BITS = 32

@@ -56,20 +56,22 @@ class Tracing:
         """`ratio` is how many of the requests without a parent are traced."""
         from opentelemetry import trace  # noqa: PLC0415 - only with the extra otel
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         service: dict[str, Any] = {
-            "service.name": os.environ.get("OTEL_SERVICE_NAME") or "dmlserve",
+            "service.name": "dmlserve",
             "service.version": __version__,
             "process.pid": os.getpid(),
         }
         self._ratio = ratio
         self._api: Any = trace
         self._propagator: Any = TraceContextTextMapPropagator()
+        # What the variables say of the service, they say in place of this: the SDK takes it the other way round.
+        service |= OTELResourceDetector().detect().attributes
         # Spans are complete when they are made: the SDK's tracer, which begins and ends them, takes ten times as long.
         self._span: Any = partial(
             ReadableSpan,
