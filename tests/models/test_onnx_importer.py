@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, numpy_helper, parser
+from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from app.models.onnx import importer
 from app.models.onnx.errors import NotSupported, WrongSizes
 from app.models.onnx.folding import SMALL
 from app.models.onnx.importer import import_model, never_supported
+from app.models.onnx.parsing import PIECE
 from app.models.onnx.reading import Unreadable, detached, read_model, signature
 from tests.models.documents import affine, model, unsupported, with_external_data
 from tests.models.onnx_runs import Array, run
@@ -613,6 +614,47 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
         read_model(in_node)
     with pytest.raises(Unreadable, match="are left"):
         read_model(inside, folder, len(inside) + 11)
+
+
+def with_data_of(tensor: TensorProto, place: str) -> ModelProto:
+    """A model whose output is `tensor`, which lies where the onnx package would read its file: wherever it is."""
+    plain = numpy_helper.from_array(np.arange(3), "i")
+    sparse = helper.make_sparse_tensor(tensor, plain, [3])
+    node = helper.make_node("Constant", [], ["w"])
+    match place:
+        case "function":
+            node.attribute.append(helper.make_attribute("value", tensor))
+        case "sparse_value":
+            node.attribute.append(helper.make_attribute("sparse_value", sparse))
+    made = model("m () => (float[3] y) { y = Identity(w) }")
+    match place:
+        case "function":
+            made.functions.append(helper.make_function("own", "F", [], ["w"], [node], made.opset_import))
+            made.opset_import.append(helper.make_opsetid("own", 1))
+            made.graph.node.insert(0, helper.make_node("F", [], ["w"], domain="own"))
+        case "sparse_value":
+            made.graph.node.insert(0, node)
+        case "sparse_initializer":
+            made.graph.sparse_initializer.append(sparse)
+        case "numbers":  # which do not matter beside a file
+            made.graph.initializer.append(tensor)
+            made.graph.initializer[0].float_data.extend([0.0] * (PIECE + 1))
+    return made
+
+
+@pytest.mark.parametrize("place", ["function", "sparse_value", "sparse_initializer", "numbers"])
+def test_external_data_wherever_a_tensor_may_be(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from the model's folder, and never from the working directory."""
+    made = with_data_of(with_external_data(tmp_path, "w.bin").graph.initializer[0], place)
+    data, expected = made.SerializeToString(), np.array([1, 2, 3], np.float32)
+    (tmp_path / "w.bin").write_bytes(expected.tobytes())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Unreadable, match="did not come with"):
+        read_model(data, arrays={})
+    with pytest.raises(NotSupported, match="its data are in a file"):
+        import_model(made, {})
+    if place != "numbers":
+        np.testing.assert_array_equal(run(read_model(data, tmp_path), {})["y"], expected)
 
 
 @pytest.mark.parametrize(
