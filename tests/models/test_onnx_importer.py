@@ -304,6 +304,33 @@ def test_functions_are_what_they_are_made_of() -> None:
     np.testing.assert_array_equal(run(parser.parse_model(text), {"x": X[0, 0, :2]})["y"], X[0, 0, :2] * 3)
 
 
+def test_functions_of_one_name_are_told_apart_by_their_overload() -> None:
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    overloads = {"negated": "Neg", "whole": "Abs"}
+    functions = [
+        helper.make_function(
+            "own", "F", ["a"], ["b"], [helper.make_node(type_, ["a"], ["b"])], opsets[:1], overload=overload
+        )
+        for overload, type_ in overloads.items()
+    ]
+    made = model("m (float[2] x) => (float[2] negated, float[2] whole) {}")
+    made.functions.extend(functions)
+    made.opset_import.append(opsets[1])
+    made.graph.node.extend(helper.make_node("F", ["x"], [each], domain="own", overload=each) for each in overloads)
+    x = np.array([-2, 3], np.float32)
+    outputs = run(made, {"x": x})
+    np.testing.assert_array_equal(outputs["negated"], -x)
+    np.testing.assert_array_equal(outputs["whole"], abs(x))
+
+
+def test_a_default_is_that_of_the_opset() -> None:
+    """Of Selu it had five digits until opset 6."""
+    text = '<ir_version: 3, opset_import: ["" : OPSET]> m (float[2,3,4] x) => (float[2,3,4] y) { y = Selu(x) }'
+    for opset, alpha, gamma in ((1, 1.6732, 1.0507), (6, 1.6732632, 1.050701)):
+        made = run(parser.parse_model(text.replace("OPSET", str(opset))), {"x": X})["y"]
+        np.testing.assert_allclose(made, np.where(X > 0, gamma * X, gamma * alpha * np.expm1(X)), 1e-6)
+
+
 def test_an_operator_that_is_newer_than_the_opset_has_its_own_defaults() -> None:
     """Converters and optimizers write it into models of older opsets."""
     made = [

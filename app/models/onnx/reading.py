@@ -322,6 +322,9 @@ def modern(node: "NodeProto", opset: int) -> "NodeProto":
             or (each.name == "broadcast" and aligned)
         ):
             raise Unsupported(f"with {each.name}, opset {opset} is too old; {OLDEST_OPSET} and newer ones are read")
+    if node.op_type == "Selu":  # whose defaults had five digits
+        given = {each.name for each in made.attribute}
+        made.attribute.extend(each for name, each in defaults_of(node, opset).items() if name not in given)
     missing = {"BatchNormalization": "is_test", "Dropout": "is_test"}.get(node.op_type)
     if missing and missing not in {each.name for each in node.attribute}:
         raise Unsupported(f"without {missing} it is in training mode at opset {opset}")
