@@ -304,6 +304,20 @@ def test_functions_are_what_they_are_made_of() -> None:
     np.testing.assert_array_equal(run(parser.parse_model(text), {"x": X[0, 0, :2]})["y"], X[0, 0, :2] * 3)
 
 
+def test_an_output_that_is_left_out_is_not_wanted_for_an_input_that_is() -> None:
+    """Both have no name. Language models have such nodes, beside attention without separate keys and values."""
+    made = model(
+        "m (float[1,2,4] x) => (float[1,2,4] z) { z = Clip(sum, , most) }", w=np.ones(4, np.float32), most=X[1, 2, 3]
+    )
+    node = helper.make_node(
+        "SkipSimplifiedLayerNormalization", ["x", "x", "w"], ["", "", "", "sum"], domain="com.microsoft"
+    )
+    made.graph.node.insert(0, node)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    x = X[:1, :2]
+    np.testing.assert_array_equal(run(made, {"x": x})["z"], np.minimum(x + x, X[1, 2, 3]))
+
+
 def test_functions_of_one_name_are_told_apart_by_their_overload() -> None:
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     overloads = {"negated": "Neg", "whole": "Abs"}
