@@ -122,6 +122,17 @@ def test_branches_of_a_condition_that_is_not_known(type_: str, then: str, other:
     check(made, {"x": np.array([-1, 2], np.float32), "c": np.array([condition])})
 
 
+@pytest.mark.parametrize("condition", [True, False])
+def test_branches_that_differ_in_the_sign_of_0(condition: bool) -> None:
+    made = model(
+        "m (bool c) => (float y) { y = If<then_branch = a () => (float u) { u = Identity(zero) },"
+        "else_branch = b () => (float v) { v = Identity(other) }>(c) }",
+        zero=np.array(0, np.float32),
+        other=np.array(-0.0, np.float32),
+    )
+    assert np.signbit(run(made, {"c": np.array(condition)})["y"]) == (not condition)
+
+
 def test_what_both_branches_make_is_known() -> None:
     made = model(
         "m (float[2,3] x, bool c) => (float[m,n] y) { s = If<"
