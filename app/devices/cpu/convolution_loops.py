@@ -48,7 +48,7 @@ CHANNELWISE_WORK = 4
 """How many times as long a product takes there, where each waits for what is loaded."""
 
 MOST_FRAMES = 1 << 14
-"""Pieces of an item, each of which takes a KiB: those of a filter that is repeated memory would take gigabytes."""
+"""Pieces of an item, each of which takes a KiB: of a filter of a million elements there are hundreds of thousands."""
 
 FARTHEST = 1 << 30
 """Coordinates are computed in 32 bits."""
