@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from typing_extensions import TypedDict
 
@@ -10,13 +9,11 @@ from app.engine.service import Service, State
 from app.http.core import openapi
 from app.http.core.answers import told, whole
 from app.http.core.exchange import Reply, Request
-from app.http.core.media_types import preferred
 from app.http.core.problems import RETRY_AFTER_SECONDS
 from app.http.core.routes import Given, router
 from app.http.telemetry.metrics import Metrics
 
 _NOT_KEPT = (b"cache-control", b"no-store")
-_OPENMETRICS = "application/openmetrics-text"
 
 
 class Health(TypedDict):
@@ -43,7 +40,7 @@ def routes(service: Service, collected: Metrics) -> list[BaseRoute]:
     @operations.get("/metrics", **openapi.metrics())
     async def metrics(request: Request, _: Given) -> Reply:
         """Counters, gauges and histograms in Prometheus' text format, or in OpenMetrics' with exemplars."""
-        if _likes_openmetrics(request.headers.get(b"accept", b"").decode("latin-1")):
+        if b"application/openmetrics-text" in request.headers.get(b"accept", b""):
             text, kind = collected.render(with_exemplars=True), collected.media_type_with_exemplars
         else:
             text, kind = collected.render(), collected.media_type
@@ -53,14 +50,6 @@ def routes(service: Service, collected: Metrics) -> list[BaseRoute]:
         return answer_probe(Health(status=service.state, detail=service.placement.troubles()), status)
 
     return operations.routes
-
-
-def _likes_openmetrics(accept: str) -> bool:
-    """Whether Accept likes OpenMetrics better than Prometheus' text format, which who wants neither gets, too."""
-    try:
-        return preferred(accept, ["text/plain", _OPENMETRICS]) == _OPENMETRICS
-    except HTTPException:
-        return False
 
 
 def answer_probe(document: Any, status: int) -> Reply:

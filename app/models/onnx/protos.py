@@ -51,8 +51,8 @@ def needed(graph: "GraphProto | FunctionProto", outputs: Iterable[str]) -> "list
 
 
 def read_by(node: "NodeProto") -> set[str]:
-    """Names that it reads, its graphs' included."""
-    names = set(node.input)
+    """Names that it reads, its graphs' included. An input that is left out has none, as an output that is."""
+    names = set(filter(None, node.input))
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             names.update(*map(read_by, graph.node), [each.name for each in graph.output])
