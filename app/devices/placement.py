@@ -5,6 +5,7 @@ import importlib.util
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -15,10 +16,11 @@ from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.cuda.small import SmallKernel
-from app.devices.device import Device, DeviceFailed, DeviceInfo, ExecutionRecord, Kernel
+from app.devices.device import Device, DeviceFailed, DeviceInfo, ExecutionRecord, Kernel, own_bytes
 from app.devices.estimates import Pace, Work, gelu, hard_sigmoid, measure, sample, square_product
 from app.formula.structures import Structures
 from app.graphs.schedule import InitializedGraph
+from app.memory.accounts import MemoryAccount
 from app.memory.addresses import address_of
 from app.memory.buffers import Buffer, BufferPool
 from app.memory.neighbours import Neighbour
@@ -75,6 +77,12 @@ class Placement:
             self.pinned.limit = 0
         for problem in self.problems:
             log.info("NumPy runs all dispatches: %s", problem)
+
+    def charge(self, memory: MemoryAccount) -> None:
+        """From now on what NumPy takes in a GPU's place is held there."""
+        for each in (self._auto, *self.devices.values()):
+            if isinstance(each, FallbackDevice):
+                each.memory = memory
 
     def open(self) -> None:
         """Compile what will be wanted first, and measure the pace. Takes a second or two with a GPU."""
@@ -158,6 +166,8 @@ class FallbackDevice:
         self.gpus = gpus
         self.fallback = fallback
         self.neighbour = neighbour
+        self.memory: MemoryAccount | None = None
+        """Where NumPy's memory is held, which nobody knew of before: a GPU was to have its own."""
 
     def info(self) -> DeviceInfo:
         return self.gpus[0].info()
@@ -187,13 +197,17 @@ class FallbackKernel:
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
+        """As a kernel's. Raises LimitExceeded and MemoryExhausted where NumPy is to compute, too."""
         gpu = self._device.least_loaded()
         try:
             return self._on_gpu(gpu, inputs, outputs, cancelled)
         except DeviceFailed as failure:
             if self._numpy is None:
                 self._numpy = self._device.fallback.prepare(self._work)
-            ran = staged("kernel", self._numpy.dispatch, inputs, outputs, cancelled)
+            with self._device.memory.open() if self._device.memory else nullcontext() as share:
+                if share:
+                    share.take(own_bytes(self._numpy))
+                ran = staged("kernel", self._numpy.dispatch, inputs, outputs, cancelled)
             return ExecutionRecord(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
 
     @property

@@ -92,7 +92,7 @@ def initialize(
     is_model: bool = False,
 ) -> InitializedGraph:
     """Do the schedule's `first` steps. `sources` has the constants and the inputs that are OWNED_BY_DML; `take` gives
-    memory for what is computed.
+    memory for what is computed, and is asked for as much as a kernel takes beside that, if it is the most so far.
 
     What no later step reads is not kept. Raises Cancelled soon after `cancelled()` turns true.
     """
@@ -100,8 +100,13 @@ def initialize(
         sources[source] if source in sources else take(size)
         for source, size in zip(schedule.kept, schedule.kept_bytes, strict=True)
     ]
+    held = 0
     for step in schedule.first:
-        KernelPart(prepare(step.dispatchable), step).run({Room.KEPT: kept}, cancelled)
+        part = KernelPart(prepare(step.dispatchable), step)
+        if part.own_bytes > held:
+            take(part.own_bytes - held)
+            held = part.own_bytes
+        part.run({Room.KEPT: kept}, cancelled)
     read = {place.number for step in schedule.steps for place in step.reads if place.room is Room.KEPT}
     nothing = memoryview(b"")
     return InitializedGraph(schedule, tuple(each if n in read else nothing for n, each in enumerate(kept)), is_model)

@@ -103,6 +103,7 @@ class Service:
         )
         self.graphs = GraphStore(settings, self.compiler, self.prepare_graph, graphs or LocalEntries())
         self.memory = MemoryAccount(settings.max_memory_bytes, settings.idle_buffer_bytes, self.placement.pinned)
+        self.placement.charge(self.memory)
 
     def open(self) -> None:
         """From now on ready."""

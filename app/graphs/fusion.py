@@ -62,7 +62,7 @@ def _aliases(graph: Graph) -> tuple[dict[NodeOutput, NodeOutput], dict[Constant,
         compiled = node.compiled
         key = (
             compiled.program,
-            tuple(compiled.numbers.items()),
+            tuple([(name, repr(number)) for name, number in compiled.numbers.items()]),  # 0 is equal to -0
             tuple([(name, _resolved(each, aliases, constants)) for name, each in node.sources.items()]),
             tuple([_layout(desc) for desc in (*compiled.inputs.values(), *compiled.outputs.values())]),
             node.index if compiled.program.call else None,  # attributes of which are not among the numbers

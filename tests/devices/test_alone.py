@@ -12,7 +12,7 @@ import pytest
 
 from app.contract.constants import DataType
 from app.devices.cpu import runs
-from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.alone import MOST_CALLS, CallsKernel
 from app.devices.cpu.arrays import ArrayKernel
 from app.devices.cpu.calls import Of
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
@@ -233,6 +233,33 @@ def test_a_copy_of_an_output_that_lies_over_an_input_is_told(device: NumpyDevice
     memory = memoryview(bytearray(1 << 18))
     kernel.dispatch([memory], [memory], lambda: False)
     assert memory.nbytes <= taken_by(kernel, [memory], [memory]) < own_bytes(kernel) + (16 << 10)
+
+
+@pytest.mark.parametrize(("channels", "is_of_calls"), [(MOST_CALLS, True), (MOST_CALLS + 1, False)])
+def test_calls_are_no_more_than_there_is_memory_for(device: NumpyDevice, channels: int, *, is_of_calls: bool) -> None:
+    """Each channel would have one of its own, for windows that are mostly padding."""
+    far, desc = 1 << 12, {"DataType": "FLOAT32", "Sizes": [1, channels, 1, 4]}
+    windows = {"WindowSize": [2 * far + 1] * 2, "StartPadding": [far] * 2, "EndPadding": [far] * 2, "Strides": [1, 1]}
+    kernel = device.prepare(compiled({"Type": "MAX_POOLING", "InputTensor": desc, "OutputTensor": desc, **windows}))
+    assert isinstance(kernel, CallsKernel) == is_of_calls
+    if not is_of_calls:
+        x = RNG.standard_normal((1, channels, 1, 4), np.float32)
+        made = np.zeros_like(x)
+        kernel.dispatch([x.data.cast("B")], [made.data.cast("B")], lambda: False)
+        np.testing.assert_array_equal(made, np.broadcast_to(x.max(-1, keepdims=True), x.shape))
+
+
+@pytest.mark.parametrize(("size", "is_of_calls"), [(256, True), (1024, False)])
+def test_a_call_that_cannot_be_cut_is_not_long(device: NumpyDevice, size: int, *, is_of_calls: bool) -> None:
+    """Nobody could end it: a single channel of such filters takes 40 s."""
+    sizes = {"InputTensor": 2 * size, "FilterTensor": size, "OutputTensor": size + 1}
+    types = {"InputTensor": "UINT8", "FilterTensor": "UINT8", "OutputTensor": "INT32"}
+    tensors = {name: {"DataType": types[name], "Sizes": [1, 1, side, side]} for name, side in sizes.items()}
+    steps = {name: [1, 1] for name in ("Strides", "Dilations")} | {
+        name: [0, 0] for name in ("StartPadding", "EndPadding")
+    }
+    kernel = device.prepare(compiled({"Type": "CONVOLUTION_INTEGER", "GroupCount": 1, **steps, **tensors}))
+    assert isinstance(kernel, CallsKernel) == is_of_calls
 
 
 def taken_by(kernel: Kernel, inputs: list[memoryview], outputs: list[memoryview]) -> int:

@@ -1,5 +1,6 @@
 """Kernels under NVRTC, which needs no GPU, and the cache of what it makes."""
 
+import errno
 import json
 import os
 import random
@@ -440,6 +441,29 @@ def test_a_damaged_file_is_made_anew(
     assert cache.binary("a", 90) == b"a for 90"
     assert len(compiler.calls) == 1
     assert make()[0].binary("a", 90) == b"a for 90"
+
+
+def test_what_a_full_disk_has_of_a_binary_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    cache = KernelCache(tmp_path, lambda *_: b"binary")
+    assert cache.binary("source", 90) == b"binary"
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_may_be_given_up_by_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While this one is about to write to it."""
+    cache = KernelCache(tmp_path / "kernels", lambda *_: b"binary")
+
+    def given_up(folder: Path, **_: object) -> None:
+        os.mkdir(folder)
+        monkeypatch.setattr(cache, "_folder", None)
+
+    monkeypatch.setattr(Path, "mkdir", given_up)
+    assert cache.binary("source", 90) == b"binary"
+    assert [each.suffix for each in (tmp_path / "kernels").iterdir()] == [".cubin"]
 
 
 def test_a_folder_that_cannot_be_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

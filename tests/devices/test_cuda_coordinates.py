@@ -144,6 +144,8 @@ def test_an_output_may_take_the_memory_of_an_input(on_cpu: CudaDeviceOnCpu) -> N
     [
         ([N], 3, False),
         ([N, 1 << 9], 3, True),  # of a block's threads
+        ([N, (1 << 7) - 1], 1, False),
+        ([N, 1 << 7], 1, True),  # which a step beyond the last term would take back to the first
         ([N - coordinates(1)[0], 1 << 4], 3, False),
         ([N - coordinates(1)[0], 1 << 4, 2], 3, True),  # of one
         ([N], 1 << 16, False),

@@ -10,7 +10,8 @@ import pytest
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
 from app.devices.cuda import groups as groups_of_rows
-from app.devices.cuda.groups import Rows
+from app.devices.cuda.groups import MOST_ELEMENTS, Rows
+from app.devices.device import DeviceFailed
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
@@ -45,6 +46,19 @@ def is_as_exact(made: Array, right: Array, of: Array, bound: float) -> None:
     known = np.isfinite(right)
     np.testing.assert_array_equal(np.isnan(made), np.isnan(right))
     assert off_by(made[known], Exact(right[known], of[known])) <= bound
+
+
+@pytest.mark.parametrize("size", [MOST_ELEMENTS - 1, MOST_ELEMENTS, (1 << 32) - 1])
+def test_groups_that_32_bits_do_not_count_go_the_other_way(tmp_path: Path, size: int) -> None:
+    kind = OPERATORS["DML_OPERATOR_ACTIVATION_SOFTMAX"]
+    tensor = {"DataType": "FLOAT16", "Sizes": [1, size]}
+    softmax = compile_operator(validate(kind, {"Type": kind.name(), "InputTensor": tensor}), NEWEST)
+    (kernel,) = CudaDeviceOnCpu(BuiltKernels(tmp_path)).kernels(softmax)
+    if size < MOST_ELEMENTS:
+        kernel.launch()
+        return
+    with pytest.raises(DeviceFailed, match=f"does not count {size} elements of a group"):
+        kernel.launch()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -21,7 +21,7 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import pinned as cuda_staging
 from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
-from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord
+from app.devices.device import DeviceFailed, DeviceInfo, ExecutionRecord, own_bytes
 from app.devices.estimates import Pace, Work, hard_sigmoid, square_product
 from app.devices.placement import AHEAD, FallbackDevice, Placement, find_gpus, try_gpus
 from app.engine.dispatch import DispatchRequest
@@ -31,6 +31,7 @@ from app.formula.structures import Structures
 from app.graphs.schedule import InitializedGraph
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
+from app.memory.accounts import LimitExceeded, MemoryAccount
 from app.memory.buffers import Buffer, BufferPool
 from app.memory.neighbours import Neighbour, Neighbours
 from app.operators.compiled import CompiledOperator
@@ -435,6 +436,28 @@ def test_what_other_processes_ask_for_is_given_where_there_is_something(
             placed.tend()
     assert (gpus[0].freed, gpus[1].freed) == (0, 0 if is_lost else 1)
     Placement(Settings(), numpy_device).tend()  # by itself, it has nobody to give anything to
+
+
+def test_what_numpy_takes_in_a_gpus_place_is_held(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    """A GPU has memory of its own, so that nobody held any for the dispatch before."""
+    operator = compiled(
+        {"Type": "CUMULATIVE_SUMMATION", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1, SMALL]}, "Axis": 1}
+        | {"AxisDirection": "INCREASING", "HasExclusiveSum": False}
+    )
+    least = own_bytes(numpy_device.prepare(operator))
+    assert least > 4 * SMALL
+    x, made = (memoryview(bytearray(4 * SMALL)) for _ in range(2))
+    for limit in (least, least - 1):
+        placed, memory = place(numpy_device), MemoryAccount(limit)
+        placed.charge(memory)
+        failing(gpus[0], "error")
+        kernel = placed.devices["cuda:0"].prepare(operator)
+        if limit == least:
+            assert kernel.dispatch([x], [made], lambda: False).device == "numpy"
+        else:
+            with pytest.raises(LimitExceeded, match="max_memory_bytes"):
+                kernel.dispatch([x], [made], lambda: False)
+        assert memory.used == 0
 
 
 @pytest.mark.parametrize("causes", [("memory", "memory"), ("lost",), ("error",), ("memory", "lost")])

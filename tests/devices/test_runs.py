@@ -55,6 +55,31 @@ def made(device: NumpyDevice, document: Document, constants: dict[int, Array]) -
     return initialize(plan, sources, lambda size: memoryview(bytearray(size)), device.prepare, never)
 
 
+def test_what_kernels_take_beside_the_tensors_is_asked_for(device: NumpyDevice) -> None:
+    """As a graph is made ready, and as its steps are timed: of several what one takes at most."""
+    desc, size = tensor(sizes=(1, 1, 300, 300)), 4 * 300 * 300
+    ways: Document = {"Axis": 2, "AxisDirection": "INCREASING", "HasExclusiveSum": False}
+    scan = node("CUMULATIVE_SUMMATION", InputTensor=desc, **ways)
+    add = node("ELEMENT_WISE_ADD", ATensor=desc, BTensor=desc)
+    nodes = [constant(), scan, scan, add, scan, scan]
+    edges = [between(0, 1), between(1, 2), between(2, 3), between(3, 4), between(4, 5)]
+    plan = schedule(resolved(graph(nodes, [into(0, 3, 1)], [out(5)], edges), data={0: bytes(size)}), Structures())
+    asked: list[int] = []
+
+    def take(size: int) -> Buffer:
+        asked.append(size)
+        return memoryview(bytearray(size))
+
+    own = {own_bytes(device.prepare(step.dispatchable)) for step in plan.first}
+    assert own == {size}, "a copy of the output, if it lies over the input"
+    made = initialize(plan, {Constant(0): memoryview(bytes(size))}, take, device.prepare, never)
+    assert len(plan.first) == 2
+    assert asked == [size] * 3, "two results, and what each of the kernels takes"
+    asked.clear()
+    device.step_seconds(made, take, never)
+    assert asked == [size, size, plan.scratch_bytes, size], "input, output, what is between them, and the same"
+
+
 def network(device: NumpyDevice) -> InitializedGraph:
     """Products and softmaxes by turns."""
     desc, weights = tensor(sizes=(1, 1, ROWS, DEPTH)), tensor(sizes=(1, 1, DEPTH, DEPTH))

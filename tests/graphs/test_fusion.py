@@ -173,6 +173,14 @@ def test_what_does_the_same_is_done_once() -> None:
     assert [part.nodes for part in fused.parts] == [(0, 2)]
 
 
+def test_0_and_minus_0_are_not_the_same() -> None:
+    """Of -0 the one makes 0, and the other -0."""
+    every = [
+        node("ELEMENT_WISE_IDENTITY", InputTensor=tensor(), ScaleBias={"Scale": 1, "Bias": b}) for b in (0.0, -0.0)
+    ]
+    assert not fuse(resolved(graph(every, [into(0, 0), into(0, 1)], [out(0), out(1, 1)])), Structures()).aliases
+
+
 @pytest.mark.parametrize("member", ["Alpha", "Beta"])
 def test_other_attributes_are_not_the_same(member: str) -> None:
     every: list[Document] = [{"InputTensor": tensor(), member: value} for value in (0.25, 0.5)]

@@ -36,6 +36,13 @@ def test_scatter_is_computed_as_what_it_is_called_since() -> None:
     np.testing.assert_array_equal(made, [2, 9, 4])
 
 
+def test_what_is_computed_has_the_type_that_onnx_says() -> None:
+    (made,) = computed("ReduceSumSquare", np.array([3, 4], np.int32)) or [None]
+    assert made is not None
+    assert made.dtype == np.int32
+    np.testing.assert_array_equal(made, [25])
+
+
 @pytest.mark.parametrize(
     ("type_", "inputs", "opset"),
     [

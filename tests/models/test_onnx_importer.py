@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, numpy_helper, parser
+from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from app.models.onnx import importer
 from app.models.onnx.errors import NotSupported, WrongSizes
 from app.models.onnx.folding import SMALL
 from app.models.onnx.importer import import_model, never_supported
+from app.models.onnx.parsing import PIECE
 from app.models.onnx.reading import Unreadable, detached, read_model, signature
 from tests.models.documents import affine, model, unsupported, with_external_data
 from tests.models.onnx_runs import Array, run
@@ -119,6 +120,17 @@ def test_branches_of_a_condition_that_is_not_known(type_: str, then: str, other:
     if type_.endswith("[0]"):
         made.graph.output.pop(0)  # which has no elements
     check(made, {"x": np.array([-1, 2], np.float32), "c": np.array([condition])})
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_branches_that_differ_in_the_sign_of_0(condition: bool) -> None:
+    made = model(
+        "m (bool c) => (float y) { y = If<then_branch = a () => (float u) { u = Identity(zero) },"
+        "else_branch = b () => (float v) { v = Identity(other) }>(c) }",
+        zero=np.array(0, np.float32),
+        other=np.array(-0.0, np.float32),
+    )
+    assert np.signbit(run(made, {"c": np.array(condition)})["y"]) == (not condition)
 
 
 def test_what_both_branches_make_is_known() -> None:
@@ -301,6 +313,47 @@ def test_functions_are_what_they_are_made_of() -> None:
     <domain: "own", opset_import: ["" : 17]> Scaled<by>(a) => (b) {
       c = Constant<value_float: float = @by>() b = Mul(a, c) }"""
     np.testing.assert_array_equal(run(parser.parse_model(text), {"x": X[0, 0, :2]})["y"], X[0, 0, :2] * 3)
+
+
+def test_an_output_that_is_left_out_is_not_wanted_for_an_input_that_is() -> None:
+    """Both have no name. Language models have such nodes, beside attention without separate keys and values."""
+    made = model(
+        "m (float[1,2,4] x) => (float[1,2,4] z) { z = Clip(sum, , most) }", w=np.ones(4, np.float32), most=X[1, 2, 3]
+    )
+    node = helper.make_node(
+        "SkipSimplifiedLayerNormalization", ["x", "x", "w"], ["", "", "", "sum"], domain="com.microsoft"
+    )
+    made.graph.node.insert(0, node)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    x = X[:1, :2]
+    np.testing.assert_array_equal(run(made, {"x": x})["z"], np.minimum(x + x, X[1, 2, 3]))
+
+
+def test_functions_of_one_name_are_told_apart_by_their_overload() -> None:
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    overloads = {"negated": "Neg", "whole": "Abs"}
+    functions = [
+        helper.make_function(
+            "own", "F", ["a"], ["b"], [helper.make_node(type_, ["a"], ["b"])], opsets[:1], overload=overload
+        )
+        for overload, type_ in overloads.items()
+    ]
+    made = model("m (float[2] x) => (float[2] negated, float[2] whole) {}")
+    made.functions.extend(functions)
+    made.opset_import.append(opsets[1])
+    made.graph.node.extend(helper.make_node("F", ["x"], [each], domain="own", overload=each) for each in overloads)
+    x = np.array([-2, 3], np.float32)
+    outputs = run(made, {"x": x})
+    np.testing.assert_array_equal(outputs["negated"], -x)
+    np.testing.assert_array_equal(outputs["whole"], abs(x))
+
+
+def test_a_default_is_that_of_the_opset() -> None:
+    """Of Selu it had five digits until opset 6."""
+    text = '<ir_version: 3, opset_import: ["" : OPSET]> m (float[2,3,4] x) => (float[2,3,4] y) { y = Selu(x) }'
+    for opset, alpha, gamma in ((1, 1.6732, 1.0507), (6, 1.6732632, 1.050701)):
+        made = run(parser.parse_model(text.replace("OPSET", str(opset))), {"x": X})["y"]
+        np.testing.assert_allclose(made, np.where(X > 0, gamma * X, gamma * alpha * np.expm1(X)), 1e-6)
 
 
 def test_an_operator_that_is_newer_than_the_opset_has_its_own_defaults() -> None:
@@ -613,6 +666,47 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
         read_model(in_node)
     with pytest.raises(Unreadable, match="are left"):
         read_model(inside, folder, len(inside) + 11)
+
+
+def with_data_of(tensor: TensorProto, place: str) -> ModelProto:
+    """A model whose output is `tensor`, which lies where the onnx package would read its file: wherever it is."""
+    plain = numpy_helper.from_array(np.arange(3), "i")
+    sparse = helper.make_sparse_tensor(tensor, plain, [3])
+    node = helper.make_node("Constant", [], ["w"])
+    match place:
+        case "function":
+            node.attribute.append(helper.make_attribute("value", tensor))
+        case "sparse_value":
+            node.attribute.append(helper.make_attribute("sparse_value", sparse))
+    made = model("m () => (float[3] y) { y = Identity(w) }")
+    match place:
+        case "function":
+            made.functions.append(helper.make_function("own", "F", [], ["w"], [node], made.opset_import))
+            made.opset_import.append(helper.make_opsetid("own", 1))
+            made.graph.node.insert(0, helper.make_node("F", [], ["w"], domain="own"))
+        case "sparse_value":
+            made.graph.node.insert(0, node)
+        case "sparse_initializer":
+            made.graph.sparse_initializer.append(sparse)
+        case "numbers":  # which do not matter beside a file
+            made.graph.initializer.append(tensor)
+            made.graph.initializer[0].float_data.extend([0.0] * (PIECE + 1))
+    return made
+
+
+@pytest.mark.parametrize("place", ["function", "sparse_value", "sparse_initializer", "numbers"])
+def test_external_data_wherever_a_tensor_may_be(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from the model's folder, and never from the working directory."""
+    made = with_data_of(with_external_data(tmp_path, "w.bin").graph.initializer[0], place)
+    data, expected = made.SerializeToString(), np.array([1, 2, 3], np.float32)
+    (tmp_path / "w.bin").write_bytes(expected.tobytes())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Unreadable, match="did not come with"):
+        read_model(data, arrays={})
+    with pytest.raises(NotSupported, match="its data are in a file"):
+        import_model(made, {})
+    if place != "numbers":
+        np.testing.assert_array_equal(run(read_model(data, tmp_path), {})["y"], expected)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,14 @@ INLINE = 1 << 22
 MOST_OF_A_CALL = 1 << 25
 """Work, after which a thread looks whether it is to go on: some 5 ms."""
 
+MOST_CALLS, LONGEST_CALL = 1 << 12, 1 << 34
+"""In how many a kernel's work may be done, and work of one that cannot be cut. A call takes 2 KiB and some 15 us to be
+made ready: of large windows, as of padding, there would be gigabytes of them, over tensors of a few MiB."""
+
+
+class TooMuchWork(Exception):
+    """Calls would be too many, or one too long. It is for kernels that look themselves whether to go on."""
+
 
 class Making:
     """Makes all calls, as a table of their own that threads go through. What can be found before a dispatch is. Safe to
@@ -162,6 +170,9 @@ class CallsKernel:
 
 def portions(whole: range, work: int, threads: int) -> Iterator[range]:
     """`whole`, of which each is so much `work`, for a stage's calls: none so long that a thread that is not to go on
-    would not see it."""
+    would not see it, if that can be. Raises TooMuchWork."""
     total = work * len(whole)
-    return parts(whole, max(pieces(total, threads), total // MOST_OF_A_CALL))
+    count = min(max(pieces(total, threads), total // MOST_OF_A_CALL), len(whole))
+    if count > MOST_CALLS or work > LONGEST_CALL:
+        raise TooMuchWork
+    return parts(whole, count)

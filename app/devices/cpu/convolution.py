@@ -45,6 +45,9 @@ from app.programs.dispatchable import Dispatchable
 LEAST = 1 << 8
 """Products that are worth the loop, outside of graphs, which are made for more than one dispatch."""
 
+MOST_CALLS = 1 << 10
+"""Of a graph's step, of each item one at least: for larger batches they would take more memory than the tensors."""
+
 MOST_OWN = 4 << 20
 """Bytes that pieces of a graph's step may pack at the same time."""
 
@@ -199,7 +202,7 @@ class ConvolutionKernel:
         loop = self._loop
         own = whole_lines(4 * loop.scratch)
         count = self._batch * loop.pieces
-        if self._given[0].desc.DataType is not DataType.FLOAT32:
+        if count > MOST_CALLS or self._given[0].desc.DataType is not DataType.FLOAT32:
             return None
         copied = 0 if self._is_read[0] else whole_lines(4 * self._batch * self._item)
         if not self._is_direct or self._activation or not all(self._is_read[1:]) or own + copied > MOST_OWN:

@@ -47,6 +47,9 @@ MOST_WRITTEN = 49
 CHANNELWISE_WORK = 4
 """How many times as long a product takes there, where each waits for what is loaded."""
 
+MOST_FRAMES = 1 << 14
+"""Pieces of an item, each of which takes a KiB: of a filter of a million elements there are hundreds of thousands."""
+
 FARTHEST = 1 << 30
 """Coordinates are computed in 32 bits."""
 
@@ -222,9 +225,9 @@ def loop_of_packed(
 
 
 def loop_of(work: ItemWork, compiler: Compiler, activation: LoweredActivation | None) -> ConvolutionLoop | None:
-    """None where a loop would pack too much, or count too far."""
+    """None where a loop would pack too much, count too far, or have too many pieces."""
     space, width = work.space, compiler.vector_floats
-    if space.farthest >= FARTHEST:
+    if space.farthest >= FARTHEST or work.pieces() > MOST_FRAMES:
         return None
     by_channels = channelwise_loop(work, compiler, activation) if space.taps > 1 else None
     if by_channels:

@@ -7,15 +7,16 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.contract.constants import DataType
-from app.devices.cpu.alone import CallsKernel
+from app.devices.cpu.alone import CallsKernel, TooMuchWork
 from app.devices.cpu.arrays import array_kernel
 from app.devices.cpu.attention import attention_kernel
 from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
@@ -66,6 +67,8 @@ from app.memory.buffers import Buffer
 from app.operators.compiled import CompiledOperator
 from app.programs.dispatchable import Dispatchable
 from app.programs.program import Map
+
+D = TypeVar("D", bound=Dispatchable)
 
 COMPILED = 1 << 8
 """Outputs of so many elements are worth the 10 to 30 ms that a loop for their formula takes to compile, once."""
@@ -187,7 +190,7 @@ class NumpyDevice:
         loops = self._loops if elements >= least else None
         is_of_run = loops is not None and known is not None
         if loops and elements >= TILED:
-            by_tiles = tiles_kernel(compiled, loops.team)
+            by_tiles = _first_of([tiles_kernel], compiled, loops.team)
             if by_tiles:
                 return by_tiles
         if loops and not compiled.program.is_by_position:
@@ -234,18 +237,27 @@ class NumpyDevice:
             return made
         return (
             attention_kernel(compiled, loops, self._structures, self._threads)
-            or integer_product_kernel(compiled, loops.team, known)
-            or integer_convolution_kernel(compiled, loops.team, known)
-            or _first_of(_OF_CALLS, compiled, loops.team)
+            or _first_of(
+                (
+                    partial(integer_product_kernel, known=known),
+                    partial(integer_convolution_kernel, known=known),
+                    *_OF_CALLS,
+                ),
+                compiled,
+                loops.team,
+            )
             or packed_kernel(compiled, loops, partial(_first_of, _PACKED_CALLS, team=loops.team))
             or response_gradient_kernel(compiled, loops.team, self._threads, self._structures, least)
         )
 
 
-def _first_of(
-    makers: Sequence[Callable[[CompiledOperator, Team], CallsKernel | None]], compiled: CompiledOperator, team: Team
-) -> CallsKernel | None:
-    return next(filter(None, (make(compiled, team) for make in makers)), None)
+def _first_of(makers: Sequence[Callable[[D, Team], CallsKernel | None]], compiled: D, team: Team) -> CallsKernel | None:
+    for make in makers:
+        with suppress(TooMuchWork):
+            made = make(compiled, team)
+            if made:
+                return made
+    return None
 
 
 class _Form(NamedTuple):

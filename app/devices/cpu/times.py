@@ -5,7 +5,7 @@ from time import perf_counter
 
 import numpy as np
 
-from app.devices.device import Kernel
+from app.devices.device import Kernel, own_bytes
 from app.devices.schedules import Prepare
 from app.graphs.schedule import InitializedGraph, Place, Room
 from app.memory.buffers import Buffer
@@ -17,7 +17,8 @@ ROUNDS = 3
 def step_seconds(
     graph: InitializedGraph, prepare: Prepare, take: Callable[[int], Buffer], cancelled: Callable[[], bool]
 ) -> list[float]:
-    """Seconds of each of the graph's steps over inputs of zeros, in memory that `take` gives.
+    """Seconds of each of the graph's steps over inputs of zeros, in memory that `take` gives; it is asked for what
+    kernels take beside it, too.
 
     Raises Cancelled soon after `cancelled()` turns true, and what `take` raises.
     """
@@ -44,6 +45,9 @@ def step_seconds(
         known = {name: at(place) for name, place in reads.items() if place.room is Room.KEPT}
         clears, read, written = ([*map(at, places)] for places in (step.clears, step.reads, step.writes))
         runs.append((prepare(step.dispatchable, known), clears, read, written))
+    own = max((own_bytes(kernel) for kernel, *_ in runs), default=0)
+    if own:
+        take(own)
     times = [[_seconds(cancelled, *run) for run in runs] for _ in range(ROUNDS)]
     return [min(each) for each in zip(*times[1:], strict=True)]
 

@@ -115,26 +115,32 @@ class KernelCache:
         return binary
 
     def _read(self, key: str) -> bytes | None:
-        if self._folder is None:
+        folder = self._folder  # which another thread may give up meanwhile
+        if folder is None:
             return None
         try:
-            stored = (self._folder / f"{key}.cubin").read_bytes()
+            stored = (folder / f"{key}.cubin").read_bytes()
         except OSError:
             return None
         head, binary = stored[:32], stored[32:]
         return binary if head == hashlib.sha256(binary).digest() else None
 
     def _write(self, key: str, binary: bytes) -> None:
-        if self._folder is None:
+        folder = self._folder
+        if folder is None:
             return
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._folder)
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(binary).digest() + binary)
-            os.replace(name, self._folder / f"{key}.cubin")
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(binary).digest() + binary)
+                os.replace(name, folder / f"{key}.cubin")
+            except OSError:  # as of a disk that is full, which is not to stay so
+                os.unlink(name)
+                raise
         except OSError as error:
-            log.warning("compiled kernels are not kept: %s: %s", self._folder, error.strerror)
+            log.warning("compiled kernels are not kept: %s: %s", folder, error.strerror)
             self._folder = None
 
 

@@ -24,6 +24,10 @@ MOST_BLOCKS, LEAST_MULTIPROCESSORS = 8, 16
 """Of a cluster, which go over one group together; and multiprocessors that a GPU has for each of them at least. They
 have neighbouring ones, which on small GPUs, and on parts of large ones, are few."""
 
+MOST_ELEMENTS = 1 << 31
+"""Of a group. Threads count them with 32 bits, and a step beyond the last one, too: at 2^32 it would lead back to the
+first, and the loop would never end."""
+
 LEAST_OF_THREAD = 4
 """Elements of a group that are worth a thread of a further block."""
 
@@ -71,6 +75,11 @@ class Rows:
     def groups(self) -> int:
         return int(np.prod(self.outer, dtype=np.int64))
 
+    @property
+    def elements(self) -> int:
+        """Of a group."""
+        return int(np.prod(self.inner, dtype=np.int64))
+
     def kind(self, *, aligned: bool, clustered: int = 0) -> "RowClass":
         """What of this chooses code, and whether all addresses are `aligned` to what a thread loads at once. The GPU
         has `clustered` multiprocessors, or none that know clusters."""
@@ -78,7 +87,7 @@ class Rows:
         width = self._width(units) if aligned else 1
         vectors = -(-self.inner[0] // width)
         across = self._are_across
-        elements = int(np.prod(self.inner, dtype=np.int64))
+        elements = self.elements
         blocks = 1 if across or not clustered else self._blocks_of(elements, clustered)
         most_kept = MOST_KEPT_ACROSS if across else MOST_KEPT
         if blocks > 1:
@@ -123,8 +132,7 @@ class Rows:
     @property
     def shape(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
         """The kernel's argument."""
-        width = int(np.prod(self.inner, dtype=np.int64))
-        flat = [width, *self.outer, *self.inner]
+        flat = [self.elements, *self.outer, *self.inner]
         flat += [step for each in (*self.outer_strides, *self.inner_strides) for step in each]
         return np.array(flat, np.uint32)
 

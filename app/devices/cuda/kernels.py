@@ -13,7 +13,7 @@ from app.devices.cuda.chunks import Chunks, Way
 from app.devices.cuda.context import Context
 from app.devices.cuda.coordinates import CoordinateLowering
 from app.devices.cuda.grids import THREADS, elements_of_block, is_packed, render
-from app.devices.cuda.groups import RowClass, Rows
+from app.devices.cuda.groups import MOST_ELEMENTS, RowClass, Rows
 from app.devices.cuda.layouts import ACCESS_BYTES, Access, Layout, choose_layout, tiles_of
 from app.devices.cuda.lowering import lower
 from app.devices.cuda.pinned import Slot
@@ -167,7 +167,7 @@ class CudaKernel:
     def launch(self, *, aligned: bool = True) -> Launch:
         """The kernel for device-resident tensors: to be bound to their addresses, the output's last.
 
-        Raises DeviceFailed if it would keep the GPU busy for long.
+        Raises DeviceFailed if it would keep the GPU busy for long, or has a group of too many elements to count.
         """
         kind = self._kind(aligned)
         form = self._form_of(kind)
@@ -186,7 +186,9 @@ class CudaKernel:
         return [form.source for form in forms]
 
     def _check(self, *, shared: bool) -> None:
-        places = self._coordinates
+        places, rows = self._coordinates, self._rows
+        if rows and rows.elements >= MOST_ELEMENTS:
+            raise DeviceFailed("error", f"{self._device.name} does not count {rows.elements} elements of a group")
         if places and places.is_too_much(shared=shared):
             work = f"{places.elements} elements of {places.terms} terms"
             raise DeviceFailed("error", f"{self._device.name} cannot be stopped once it computes {work}")

@@ -9,8 +9,9 @@ from app.formula.coordinates import Coordinate, Element, Index, Total
 from app.formula.uniform import Numbers, evaluator, uniform_parts
 from app.formula.values import Number, Value, parts
 
-LONG, MOST = 1 << 8, 1 << 32
-"""Totals of so many combinations are worth a block's threads, which count them with 32 bits."""
+LONG, MOST = 1 << 8, 1 << 31
+"""Totals of so many combinations are worth a block's threads. These count them with 32 bits, and a step beyond the last
+one, too: at 2^32 it would lead back to the first, and the loop would never end."""
 
 
 def is_long(least: int, *counts: Number) -> bool:

@@ -110,7 +110,7 @@ def _chosen(build: Builder, condition: View, each: Settled, other: Settled) -> S
 def _are_equal(each: Value, other: Value) -> bool:
     if isinstance(each, View) or isinstance(other, View):
         return isinstance(each, View) and isinstance(other, View) and each == other
-    return each.dtype == other.dtype and np.array_equal(each, other)
+    return each.dtype == other.dtype and each.tobytes() == other.tobytes()  # 0 and -0 are not, and NaN may be
 
 
 def _loop(runner: Runner, proto: "NodeProto", context: Context, inputs: Sequence[Given]) -> Sequence[Held | None]:

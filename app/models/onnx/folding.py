@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,6 +87,7 @@ def _computed(
     for name, each in named.items():
         infos.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape))
     imports = [helper.make_opsetid("", opsets[""])]
+    dtypes: dict[str, np.dtype[Any]] = {}
     if node.op_type not in OF_ANY_SIZE:
         try:
             types = shape_inference.infer_node_outputs(
@@ -98,12 +99,13 @@ def _computed(
             )
         except onnx.shape_inference.InferenceError:
             return None
-        for type_ in types.values():
+        for name, type_ in types.items():
             if type_.WhichOneof("value") != "tensor_type" or not type_.tensor_type.HasField("shape"):
                 return None
             dims = type_.tensor_type.shape.dim
             if not all(each.HasField("dim_value") for each in dims) or prod(each.dim_value for each in dims) > most:
                 return None
+            dtypes[name] = helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type)
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     graph = helper.make_graph([node], "node", infos, outputs)
     model = helper.make_model(graph, opset_imports=imports)
@@ -112,4 +114,6 @@ def _computed(
     if not all(isinstance(each, np.ndarray | np.generic) for each in made):
         return None
     results = {info.name: np.asarray(each) for info, each in zip(outputs, made, strict=True)}
+    for name, dtype in dtypes.items():  # of which the reference makes a wider one where it adds up squares
+        results[name] = results[name].astype(dtype, copy=False)
     return [results.get(name) for name in node.output]

@@ -159,7 +159,7 @@ class _Importer:
         self._model = model
         self._arrays = arrays
         self.build = Builder(_FREE_BYTES + _TIMES * (model.ByteSize() + sum(each.nbytes for each in arrays.values())))
-        self._functions = {(domain_of(each.domain), each.name): each for each in model.functions}
+        self._functions = {(domain_of(each.domain), each.name, each.overload): each for each in model.functions}
         self._unsupported: dict[str, UnsupportedNode] = {}
         self._nodes: dict[str, UnsupportedNode] = {}
         self._left = MOST_NODES
@@ -211,7 +211,7 @@ class _Importer:
         opsets = opsets_of(self._model)
         for node in needed(self._model.graph, [each.name for each in self._model.graph.output]):
             opset = opsets.get(domain_of(node.domain), 1)
-            if not self._is_mapped(domain_of(node.domain), node.op_type, opset) and not is_foldable(node):
+            if not self._is_mapped(node, opset) and not is_foldable(node):
                 yield UnsupportedNode(label_of(node), operator_of(node), opset, _no_operator(node))
 
     def run(self, graph: "GraphProto | FunctionProto", context: Context, outputs: Sequence[str]) -> list[Settled]:
@@ -289,7 +289,7 @@ class _Importer:
                 proto = modern(proto, opset)
                 context = context._replace(opsets={**context.opsets, "": OLDEST_OPSET})
             if any(isinstance(each, Nothing) for each in inputs):
-                if not self._is_mapped(domain, proto.op_type, opset):
+                if not self._is_mapped(proto, opset):
                     raise Unsupported(_no_operator(proto))
                 return nothing
             given = [each for each in inputs if not isinstance(each, Nothing)]
@@ -303,12 +303,17 @@ class _Importer:
         self._unsupported[label] = self._nodes[label]._replace(why=why)
         return nothing
 
-    def _is_mapped(self, domain: str, type_: str, opset: int) -> bool:
-        if (domain, type_) in MAPPINGS or (domain, type_) in self._functions:
+    def _is_mapped(self, proto: "NodeProto", opset: int) -> bool:
+        domain, type_ = domain_of(proto.domain), proto.op_type
+        if (domain, type_) in MAPPINGS or self._function(proto) is not None:
             return True
         if type_ in CONTROL or type_ in SEQUENCES:
             return True
         return schema_with_body(domain, type_, opset) is not None
+
+    def _function(self, proto: "NodeProto") -> "FunctionProto | None":
+        """The model's own that `proto` calls: of several of one name, that of its overload."""
+        return self._functions.get((domain_of(proto.domain), proto.op_type, proto.overload))
 
     def _mapped(
         self,
@@ -319,7 +324,7 @@ class _Importer:
         label: str,
     ) -> Sequence[Held | None]:
         domain, opsets, outer = domain_of(proto.domain), context.opsets, context.outer
-        function = self._functions.get((domain, proto.op_type))
+        function = self._function(proto)
         if function is not None:
             return self._call(function, without_references(proto, outer), given, opsets, label)
         inputs = [each for each in given if not isinstance(each, Loose)]

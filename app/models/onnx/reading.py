@@ -139,7 +139,8 @@ def read_model(
     if twice:
         raise Unreadable(f"It is no ONNX model: {twice[:80]} is made twice, and who reads it may mean either.")
     left = most_bytes - len(data)
-    for tensor in _tensors(model.graph):
+    functions = (_tensors_of_nodes(each.node) for each in model.functions)
+    for tensor in itertools.chain(_tensors(model.graph), *functions):
         if tensor.data_location == TensorProto.EXTERNAL:
             left -= _load_external(tensor, folder, left, take)
     return model
@@ -236,9 +237,11 @@ def _port(info: "ValueInfoProto") -> Port:
 
 
 def to_array(tensor: "TensorProto") -> Array:
-    """Raises ValueError if its data do not fit its sizes, or are of a type that ONNX does not have."""
-    from onnx import helper, numpy_helper  # noqa: PLC0415
+    """Raises ValueError if its data do not fit its sizes, are of a type that ONNX does not have, or were not loaded."""
+    from onnx import TensorProto, helper, numpy_helper  # noqa: PLC0415
 
+    if tensor.data_location == TensorProto.EXTERNAL:  # which the onnx package would look for in the working directory
+        raise ValueError("its data are in a file")
     if tensor.data_type not in helper.get_all_tensor_dtypes():
         raise ValueError(f"its data type is {tensor.data_type}")
     if min(tensor.dims, default=0) < 0:  # which NumPy would take for one to be inferred
@@ -319,6 +322,9 @@ def modern(node: "NodeProto", opset: int) -> "NodeProto":
             or (each.name == "broadcast" and aligned)
         ):
             raise Unsupported(f"with {each.name}, opset {opset} is too old; {OLDEST_OPSET} and newer ones are read")
+    if node.op_type == "Selu":  # whose defaults had five digits
+        given = {each.name for each in made.attribute}
+        made.attribute.extend(each for name, each in defaults_of(node, opset).items() if name not in given)
     missing = {"BatchNormalization": "is_test", "Dropout": "is_test"}.get(node.op_type)
     if missing and missing not in {each.name for each in node.attribute}:
         raise Unsupported(f"without {missing} it is in training mode at opset {opset}")
@@ -407,13 +413,21 @@ def _made_twice(inputs: "Iterable[str]", nodes: "Iterable[NodeProto]") -> str | 
 def _tensors(graph: "GraphProto") -> Iterator["TensorProto"]:
     """All that may have external data, those of subgraphs as well."""
     yield from graph.initializer
-    for node in graph.node:
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: "Iterable[NodeProto]") -> Iterator["TensorProto"]:
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
             for inner in (attribute.g, *attribute.graphs):
-                if inner.node or inner.initializer:
+                if inner.node or inner.initializer or inner.sparse_initializer:
                     yield from _tensors(inner)
 
 

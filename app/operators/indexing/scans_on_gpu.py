@@ -21,6 +21,10 @@ MANY, SIDE_BY_SIDE, SHORT = 1 << 13, 16, 256
 LEAST_PART, PARTS = 1 << 12, 1 << 10
 """Elements that are worth a block of their own, and blocks that keep a large GPU busy."""
 
+LONGEST = (1 << 31) - 1
+"""Elements of a sequence. Threads count them with 32 bits, and a step beyond the last one, too: at 2^32 it would lead
+back to the first, and the loop would never end."""
+
 _EACH = 4
 """Elements of a thread at a time."""
 
@@ -206,7 +210,10 @@ def joining(kind: str, operator: str, nothing: int) -> str:
 
 def scan(cupy: Any, x: Any, axis: int, into: Any, *, products: bool, reversed_: bool, exclusive: bool) -> Any:
     """What comes along an axis before each element of `x`, and itself unless it is `exclusive`, added or multiplied up:
-    floats in float64, integers as they wrap around. Made in `into` if that is packed."""
+    floats in float64, integers as they wrap around. Made in `into` if that is packed. Raises NotImplementedError
+    where there are more than LONGEST along the axis."""
+    if x.shape[axis] > LONGEST:
+        raise NotImplementedError(f"{x.shape[axis]} elements are more than it counts")
     x = cupy.ascontiguousarray(x)
     made = packed_in(cupy, into, x.shape, x.dtype)
     length, step = x.shape[axis], math.prod(x.shape[axis + 1 :])

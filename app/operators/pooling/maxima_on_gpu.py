@@ -105,14 +105,20 @@ class Axis(NamedTuple):
 
 _AXIS = np.dtype([(name, np.int64) for name in Axis._fields[:4]] + [(name, np.int32) for name in Axis._fields[4:]])
 
+FARTHEST = np.iinfo(np.int32).max
+"""Size along one dimension at most, which is counted with 32 bits."""
+
 MOST_LOOKS = 1 << 35
 """At elements and windows, without a look whether to go on: some tenths of a second."""
 
 
 def gradient(cupy: Any, x: Any, dy: Any, axes: Sequence[Axis], into: Any) -> Any:
     """Of { items, channels, ... } `x`, of which each window's first maximum gets the window's `dy`; sums are made in
-    float64. It is made in `into` if that is packed. None if that would take too long at a time."""
+    float64. It is made in `into` if that is packed. None if that would take too long at a time, or a dimension is too
+    long."""
     if math.prod(each.most for each in axes) * (x.size + dy.size) > MOST_LOOKS:
+        return None
+    if max(max(each.size, each.windows) for each in axes) > FARTHEST:
         return None
     x, dy = cupy.ascontiguousarray(x), cupy.ascontiguousarray(dy)
     made = packed_in(cupy, into, x.shape, x.dtype)

@@ -187,6 +187,17 @@ def test_long_filters_are_cut_into_pieces_and_their_panels_not_kept(monkeypatch:
     assert not scratch._held.size
 
 
+def test_pieces_are_no_more_than_there_is_memory_for() -> None:
+    side = (1, 1 << 12, 1 << 12)
+    space = Space(side, side, (1, 1 << 9, 1 << 9), (1, 1, 1), (1, 1, 1), (0, 0, 0))
+    work = ItemWork(space, 1, 1, 1, 1, 2, 1 << 19)
+    assert work.products == 1 << 42
+    made = convolution_loops.loop_of(work, conftest.compiler(), None)
+    assert made
+    assert made.pieces == convolution_loops.MOST_FRAMES
+    assert convolution_loops.loop_of(work._replace(outputs=2), conftest.compiler(), None) is None
+
+
 def compiled_of(document: dict[str, Any], inputs: Sequence[Array], sizes: Sequence[int]) -> CompiledOperator:
     names = ("InputTensor", "FilterTensor", "BiasTensor")
     tensors = {name: desc_of(each) for name, each in zip(names, inputs, strict=True)}
@@ -319,6 +330,14 @@ def test_calls_of_a_graph_pack_where_others_have_packed(monkeypatch: pytest.Monk
     output = np.zeros(wanted.shape, np.float32)
     make_calls(made, given, [output], Team(conftest.compiler(), 2), lambda: False)
     np.testing.assert_array_equal(output, wanted)
+
+
+@pytest.mark.parametrize("items", [convolution.MOST_CALLS, convolution.MOST_CALLS + 1])
+def test_large_batches_of_a_graph_are_no_calls(items: int) -> None:
+    """Which take 3 KiB for an item, whatever that has."""
+    given = [np.ones(sizes, np.float32) for sizes in ((items, 1, 3, 3), (1, 1, 3, 3), (1, 1, 1, 1))]
+    made = kernel_of(document_of(2), given, (items, 1, 1, 1)).calls()
+    assert (made is None) == (items > convolution.MOST_CALLS)
 
 
 def test_calls_of_a_graph_pack_elements_that_lie_apart() -> None:

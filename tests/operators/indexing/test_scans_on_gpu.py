@@ -18,6 +18,13 @@ def test_kernels_compile(data_type: DataType, products: bool) -> None:
     assert_compiles(scans_on_gpu.source(numpy_type(data_type).name, products=products), 80)
 
 
+def test_what_32_bits_do_not_count_is_left() -> None:
+    """In the loops of 2^32 - 1 elements the step beyond the last one would be the first again."""
+    x = np.broadcast_to(np.zeros((), np.float16), (1, scans_on_gpu.LONGEST + 1))
+    with pytest.raises(NotImplementedError, match="2147483648 elements"):
+        scans_on_gpu.scan(np, x, 1, None, products=False, reversed_=False, exclusive=False)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sizes", [[3, 50257], [50257, 3], [9000, 20]])
 def test_it_is_part_of_a_cuda_graph(sizes: list[int]) -> None:

@@ -44,3 +44,10 @@ def test_what_would_take_long_is_left() -> None:
     x, dy = np.zeros((1, 1, 4096, 4096), np.float32), np.zeros((1, 1, 1, 1), np.float32)
     axes = [Axis(3000, 1, 1, 2999, 4096, 7095)] * 2
     assert maxima_on_gpu.gradient(np, x, np.broadcast_to(dy, (1, 1, 7095, 7095)), axes, None) is None
+
+
+def test_what_32_bits_do_not_count_is_left() -> None:
+    sizes = (1, 1, 1, 1 << 31)
+    x = np.broadcast_to(np.zeros((), np.float16), sizes)
+    axes = [Axis(1, 1, 1, 0, size, size) for size in sizes[2:]]
+    assert maxima_on_gpu.gradient(np, x, x, axes, None) is None
