@@ -3,6 +3,7 @@ numbers of any size."""
 
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def quantized(x: Array, scale: Array, zero: Array) -> Array:
     return made
 
 
-def nearest(x: float, scale: float, zero: int, dtype: np.dtype[np.generic]) -> int:
+def nearest(x: float, scale: float, zero: int, dtype: type[np.integer[Any]]) -> int:
     """round() takes halves to even."""
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     return int(min(max(round(Fraction(float(x)) / Fraction(float(scale))) + zero, least), most))
@@ -53,7 +54,7 @@ def scales() -> Array:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("scale", scales())
-def test_quotients_are_rounded_once(scale: np.float32, dtype: type) -> None:
+def test_quotients_are_rounded_once(scale: np.float32, dtype: type[np.integer[Any]]) -> None:
     """At halves, and from one float32 to the next around them; each element has its own scale, too."""
     with np.errstate(all="ignore"):
         halves = ((np.arange(-300, 300) + 0.5) * float(scale)).astype(np.float32)
@@ -62,7 +63,7 @@ def test_quotients_are_rounded_once(scale: np.float32, dtype: type) -> None:
     x = np.concatenate([*around, wide])
     x = x[np.isfinite(x)]
     for zero in (0, 100):
-        wanted = [nearest(float(each), float(scale), zero, np.dtype(dtype)) for each in x]
+        wanted = [nearest(float(each), float(scale), zero, dtype) for each in x]
         for by in (np.array([scale]), np.full(x.size, scale)):
             np.testing.assert_array_equal(quantized(x, by, np.array([zero], dtype)), wanted)
 
