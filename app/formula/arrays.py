@@ -9,7 +9,7 @@ from typing import Any
 
 from app.formula.expansions import EXPANSIONS, Ask
 from app.formula.structures import Questions
-from app.formula.uniform import Numbers, evaluator, is_uniform, typed
+from app.formula.uniform import Numbers, Uniformity, evaluator, typed, uniform_parts
 from app.formula.values import FLOAT64, Input, Operation, Reduction, Value, parts
 
 
@@ -24,8 +24,9 @@ class ArrayFormula:
         self._axes = tuple(axes)
         self._scalars: dict[Value, Any] = {}
         self._steps: list[Value] = []
+        uniform = uniform_parts(self._root)
         for node in parts(self._root):
-            if is_uniform(node):
+            if node in uniform:
                 self._scalars[node] = typed(node.type, evaluator(node)(numbers))
             else:
                 self._steps.append(node)
@@ -59,14 +60,27 @@ def expanded(
 ) -> Value:
     """`node` made of what array libraries have: EXPANSIONS applied, but to scalars. A node used twice stays one. What
     has no expansion is what `short` makes of it."""
-    if node not in done:
-        made = node
-        if not is_uniform(node):
-            operands = tuple(expanded(ask, each, done, short) for each in node.operands())
-            made = node.with_operands(operands)
-            if isinstance(made, Operation) and made.name in EXPANSIONS:
-                made = expanded(ask, EXPANSIONS[made.name](ask, *operands), done, short)
-            elif isinstance(made, Operation):
-                made = short(ask, made)
-        done[node] = done[made] = made
-    return done[node]
+    return _Expanding(ask, done, short).of(node)
+
+
+class _Expanding:
+    """Finds what is uniform once for each node, where it would take time by the square of how many there are."""
+
+    def __init__(self, ask: Ask, done: dict[Value, Value], short: Callable[[Ask, Operation], Value]) -> None:
+        self._ask = ask
+        self._done = done
+        self._short = short
+        self._is_uniform = Uniformity()
+
+    def of(self, node: Value) -> Value:
+        if node not in self._done:
+            made = node
+            if not self._is_uniform(node):
+                operands = tuple(map(self.of, node.operands()))
+                made = node.with_operands(operands)
+                if isinstance(made, Operation) and made.name in EXPANSIONS:
+                    made = self.of(EXPANSIONS[made.name](self._ask, *operands))
+                elif isinstance(made, Operation):
+                    made = self._short(self._ask, made)
+            self._done[node] = self._done[made] = made
+        return self._done[node]

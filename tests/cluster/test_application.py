@@ -1,15 +1,21 @@
 """What the application for Ray Serve does before there is a cluster."""
 
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install '.[ray]'")
-
-from app.cluster import Replica, application
 from app.engine.service import State
 from app.settings import Settings, Unusable
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    """Imported by who runs these tests, and not by each of pytest's processes that collects them: Ray Serve takes two
+    seconds."""
+    pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install '.[ray]'")
+    return importlib.import_module("app.cluster")
 
 
 @pytest.mark.parametrize(
@@ -21,17 +27,19 @@ from app.settings import Settings, Unusable
         ({"threads": 0}, "threads"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_where_it_is_deployed(arguments: dict[str, Any], says: str) -> None:
+def test_settings_that_cannot_be_are_refused_where_it_is_deployed(
+    cluster: Any, arguments: dict[str, Any], says: str
+) -> None:
     with pytest.raises((Unusable, ValueError), match=says):
-        application(arguments)
+        cluster.application(arguments)
 
 
-def test_settings_of_a_replica_are_those_that_a_replica_has() -> None:
+def test_settings_of_a_replica_are_those_that_a_replica_has(cluster: Any) -> None:
     """What the server of `dmlserve serve` does, its process and its log, Ray Serve does in its own way."""
     refused = set()
     for name, field in Settings.model_fields.items():
         try:
-            application({name: field.get_default(call_default_factory=True)})
+            cluster.application({name: field.get_default(call_default_factory=True)})
         except Unusable:
             refused.add(name)
     assert refused == {
@@ -52,6 +60,7 @@ def test_settings_of_a_replica_are_those_that_a_replica_has() -> None:
     ],
 )
 def test_a_replica_computes_on_what_it_was_granted(
+    cluster: Any,
     monkeypatch: pytest.MonkeyPatch,
     granted: dict[str, float],
     given: dict[str, Any],
@@ -76,17 +85,17 @@ def test_a_replica_computes_on_what_it_was_granted(
     monkeypatch.setattr("app.cluster.ClusterEntries", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr("app.cluster.Service", service)
     with pytest.raises(Made):
-        Replica(given)
+        cluster.Replica(given)
     monkeypatch.setenv("DMLSERVE_THREADS", "7")
     with pytest.raises(Made):
-        Replica(given)
+        cluster.Replica(given)
     assert [each.threads for each in made] == [threads, given.get("threads", 7)]
     assert [(each.gpus, each.access_log) for each in made] == [(gpus, False)] * 2
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_replica_is_healthy_when_it_is_ready(state: State) -> None:
-    replica: Any = Replica.__new__(Replica)
+def test_a_replica_is_healthy_when_it_is_ready(cluster: Any, state: State) -> None:
+    replica = cluster.Replica.__new__(cluster.Replica)
     replica._service = SimpleNamespace(state=state)
     if state is State.READY:
         replica.check_health()

@@ -276,12 +276,11 @@ _BY_ELEMENT = re.compile(rf"blockIdx\.x \* {THREADS}\b|tile \+ threadIdx\.x")
 
 _TEAM = re.compile(r"#define TEAM (\d+)\n")
 
+# One function starts the threads of all kernels. As a template it would take the compiler longer than a kernel does.
 _THREADS = rf"""
 #include <atomic>
 #include <pthread.h>
-#include <thread>
 #include <utility>
-#include <vector>
 #define THREADS {_LANES}
 #define TEAM THREADS
 #define __restrict__
@@ -312,24 +311,34 @@ template <int GROUP> static bool any_of(bool is) {{
     pthread_barrier_wait(&barrier);
     return found;
 }}
-template <class... A, std::size_t... N>
-static void called(void (*kernel)(A...), void** table, std::index_sequence<N...>) {{
-    kernel(*(std::remove_const_t<A>*)table[N]...);
+template <auto FUNCTION> struct from_table;
+template <class... A, void (*FUNCTION)(A...)> struct from_table<FUNCTION> {{
+    template <std::size_t... N> static void call(void** table, std::index_sequence<N...>) {{
+        FUNCTION(*(std::remove_const_t<A>*)table[N]...);
+    }}
+    static void call(void** table) {{ call(table, std::index_sequence_for<A...>()); }}
+}};
+struct launch {{ void (*call)(void**); void** table; unsigned blocks; bool together; }};
+struct lane {{ const launch* of; unsigned thread; }};
+static void* run(void* given) {{
+    const lane& mine = *(const lane*)given;
+    const launch& all = *mine.of;
+    threadIdx.x = mine.thread;
+    for (blockIdx.x = 0; blockIdx.x < all.blocks; ++blockIdx.x) {{
+        all.call(all.table);
+        if (all.together) pthread_barrier_wait(&barrier); /* the next block has the same memory */
+    }}
+    return nullptr;
 }}
-template <class... A>
-static void launched(void (*kernel)(A...), void** table, unsigned blocks, unsigned threads, bool together) {{
-    auto lane = [&](unsigned thread) {{
-        threadIdx.x = thread;
-        for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {{
-            called(kernel, table, std::index_sequence_for<A...>());
-            if (together) pthread_barrier_wait(&barrier); /* the next block has the same memory */
-        }}
-    }};
-    if (!together) {{ for (unsigned n = 0; n < threads; ++n) lane(n); return; }}
+static void launched(void (*call)(void**), void** table, unsigned blocks, unsigned threads, bool together) {{
+    launch all = {{call, table, blocks, together}};
+    lane lanes[1024];
+    for (unsigned n = 0; n < threads; ++n) lanes[n] = {{&all, n}};
+    if (!together) {{ for (unsigned n = 0; n < threads; ++n) run(&lanes[n]); return; }}
+    pthread_t started[1024];
     pthread_barrier_init(&barrier, nullptr, threads);
-    std::vector<std::thread> lanes;
-    for (unsigned n = 0; n < threads; ++n) lanes.emplace_back(lane, n);
-    for (auto& each : lanes) each.join();
+    for (unsigned n = 0; n < threads; ++n) pthread_create(&started[n], nullptr, run, &lanes[n]);
+    for (unsigned n = 0; n < threads; ++n) pthread_join(started[n], nullptr);
     pthread_barrier_destroy(&barrier);
 }}
 """
@@ -418,7 +427,7 @@ def _namespace(source: str, number: int) -> str:
     body = _HEAD.sub(f"static void {KERNEL}(", body)
     all_of_them = _IN_TILES in body or _BY_ELEMENT.search(body)
     threads = _OF_ROWS if _IN_ROWS in body else THREADS if all_of_them else _LANES
-    call = f"launched(n{number}::{KERNEL}, table, blocks, {threads}, together)"
+    call = f"launched(from_table<n{number}::{KERNEL}>::call, table, blocks, {threads}, together)"
     return (
         f"#undef THREADS\n#define THREADS {threads}\nnamespace n{number} {{\n{body}\n}}\n"
         f'extern "C" void kernel{number}(void** table, unsigned blocks, bool together) {{ {call}; }}'

@@ -63,7 +63,7 @@ def build_rows(folder: Path, operators: Sequence[CompiledOperator]) -> list[Call
         )
         assert first in body
         assert thread in body
-        call = f"launched(n{number}::{KERNEL}, table, blocks, {kind.threads}, true)"
+        call = f"launched(from_table<n{number}::{KERNEL}>::call, table, blocks, {kind.threads}, true)"
         parts.append(
             f"#undef THREADS\n#define THREADS {kind.threads}\nnamespace n{number} {{\n"
             f"{body.replace(first, 'blockIdx.x').replace(thread, 'thread = threadIdx.x')}\n}}\n"

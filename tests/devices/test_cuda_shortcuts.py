@@ -228,15 +228,27 @@ def test_functions_of_two_with_the_digits_of_float16(
     np.testing.assert_array_equal(np.signbit(made[zero]), np.signbit(right[zero]))
 
 
-@pytest.mark.parametrize(("name", "attributes", "function"), HALVES)
-def test_functions_with_the_digits_of_float16(
-    tmp_path: Path, name: str, attributes: dict[str, Any], function: str
-) -> None:
-    """Of all float16: the nearest one, or one beside it; and not of float32."""
-    operators = {
+def of_each_type(name: str, attributes: dict[str, Any]) -> dict[str, CompiledOperator]:
+    return {
         data_type: compiled({"Type": name, "InputTensor": tensor(data_type, 8), **attributes})
         for data_type in ("FLOAT16", "FLOAT32")
     }
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[cuda_on_cpu.Element]]:
+    """The functions of those by name and attributes, built at once."""
+    operators = [each for row in HALVES for each in of_each_type(*row[:2]).values()]
+    made = build(tmp_path_factory.mktemp("halves"), operators)
+    return {str(row[:2]): made[2 * place : 2 * place + 2] for place, row in enumerate(HALVES)}
+
+
+@pytest.mark.parametrize(("name", "attributes", "function"), HALVES)
+def test_functions_with_the_digits_of_float16(
+    built: dict[str, list[cuda_on_cpu.Element]], name: str, attributes: dict[str, Any], function: str
+) -> None:
+    """Of all float16: the nearest one, or one beside it; and not of float32."""
+    operators = of_each_type(name, attributes)
     sources = {data_type: cuda_on_cpu.arithmetic_of(each).source for data_type, each in operators.items()}
     bodies = {data_type: source.split("template <bool NEAR>")[-1] for data_type, source in sources.items()}
     assert [each for each in dict.fromkeys(row[2] for row in HALVES) if each and f"({each}(" in bodies["FLOAT16"]] == (
@@ -244,7 +256,7 @@ def test_functions_with_the_digits_of_float16(
     )
     assert not any(row[2] and f"{row[2]}(" in bodies["FLOAT32"] for row in HALVES)
     x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    half, single = build(tmp_path, list(operators.values()))
+    half, single = built[str((name, attributes))]
     with np.errstate(all="ignore"):
         made, right = half(x), single(x.astype(np.float32)).astype(np.float16)
     np.testing.assert_array_equal(np.isnan(made), np.isnan(right))

@@ -20,12 +20,13 @@ from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.places import Coordinates
 from app.devices.cuda.splits import Splits
 from app.formula.coordinates import coordinates
+from app.memory.arrays import numpy_type
 from tests.devices.coordinate_cases import Case, case, same
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source, split_sources
 from tests.devices.test_coordinates import N, elements, of_expression, operand
 from tests.gpu import assert_compiles, first_gpu
-from tests.operators.arrays import desc_of, laid_out, run
+from tests.operators.arrays import desc_of, laid_out, room, run
 from tests.operators.coordinate_operators import Gather, Join, Reduce, Slice1
 from tests.operators.descriptors import compiled
 
@@ -38,8 +39,9 @@ def numpy_device() -> Iterator[NumpyDevice]:
         yield NumpyDevice(helpers, 1)
 
 
-def reductions(scale: int = 1) -> Iterator[Case]:
-    """Over outer dimensions with rows that are wide, narrow and of one element, and over all; NaN, ties, infinities."""
+def reductions(scale: int = 1, *, drawn: bool = True) -> Iterator[Case]:
+    """Over outer dimensions with rows that are wide, narrow and of one element, and over all; NaN, ties, infinities.
+    What is not drawn is zeros, whose memory nobody touches."""
     rng = np.random.default_rng(3)
     layouts = [
         ([300, 70], [0]),
@@ -60,13 +62,12 @@ def reductions(scale: int = 1) -> Iterator[Case]:
             range(len(layouts)) if data_type is DataType.FLOAT32 and function != "AVERAGE" else [place % len(layouts)]
         ):
             sizes, axes = layouts[layout]
-            x: Any = elements(
-                rng, [scale * size if axis == axes[-1] else size for axis, size in enumerate(sizes)], data_type
-            )
+            scaled = [scale * size if axis == axes[-1] else size for axis, size in enumerate(sizes)]
+            x: Any = elements(rng, scaled, data_type) if drawn else np.zeros(scaled, numpy_type(data_type))
             is_float = x.dtype.kind == "f"
-            if is_float and function == "LOG_SUM_EXP":
+            if drawn and is_float and function == "LOG_SUM_EXP":
                 x = rng.standard_normal(x.shape, np.float32)
-            elif is_float:
+            elif drawn and is_float:
                 flat = x.reshape(-1)
                 flat[3 :: x.shape[-1] + 1] = flat[1]  # ties
                 flat[0], flat[x.size // 2 + 1] = np.nan, -np.inf
@@ -81,7 +82,7 @@ def reductions(scale: int = 1) -> Iterator[Case]:
                     Reduce,
                     members | {"Last": last},
                     exact=function not in ("LOG_SUM_EXP", "AVERAGE") and not (function == "SUM" and is_float),
-                    InputTensor=laid_out(rng, x),
+                    InputTensor=(laid_out if drawn else room)(rng, x),
                 )
 
 
@@ -312,7 +313,9 @@ def test_splits_keep_a_gpu_busy() -> None:
 
 def test_kernels_compile() -> None:
     """For Ampere and for Hopper."""
-    cases = [each for each in reductions(scale=300) if Splits.of(each.operator, "OutputTensor", _places(each))]
+    cases = [
+        each for each in reductions(scale=300, drawn=False) if Splits.of(each.operator, "OutputTensor", _places(each))
+    ]
     sources = sorted({source for each in cases for source in split_sources(each.operator, "OutputTensor")})[::4]
     assert len(sources) > 5
     for number, source in enumerate(sources):

@@ -246,13 +246,14 @@ def test_other_resizing(node: OneNode) -> None:
 @pytest.mark.parametrize("aligned", [0, 1])
 def test_elements_at_places_of_a_grid(mode: str, padding: str, aligned: int) -> None:
     """Up to twice as far from the middle as the tensor reaches, where it has an infinite element as well. Volumes have
-    each padding once, in turns."""
+    each padding once, in turns. Only where places are turned back it matters whether there is anything between the
+    borders."""
     image, grid = X.copy(), 2 * floats(2, 5, 3, 2)
     image[0, 0, -1, 0] = np.inf
     attributes: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
     OneNode("GridSample", [image, grid], opset=20, **attributes).compare(1e-4)
-    one = floats(2, 1, 1, 3)  # along one of whose dimensions there is nothing between the borders
-    OneNode("GridSample", [one, grid], opset=20, **attributes).compare(1e-4)
+    if padding == "reflection":
+        OneNode("GridSample", [floats(2, 1, 1, 3), grid], opset=20, **attributes).compare(1e-4)
     if mode != "cubic" and aligned == (mode == "nearest") ^ (padding == "border"):
         OneNode("GridSample", [floats(1, 2, 3, 2, 4), 2 * floats(1, 2, 2, 3, 3)], opset=22, **attributes).compare(1e-4)
 

@@ -21,11 +21,16 @@ def desc_of(array: Array) -> dict[str, Any]:
 
 def laid_out(rng: np.random.Generator, array: Array) -> Array:
     """The same elements packed, with gaps, or turned."""
-    order = rng.permutation(array.ndim)
-    wide = np.zeros([array.shape[axis] + int(rng.integers(0, 3)) for axis in order], array.dtype)
-    made = wide.transpose(np.argsort(order))[tuple(map(slice, array.shape))]
+    made = room(rng, array)
     made[...] = array
     return made
+
+
+def room(rng: np.random.Generator, array: Array) -> Array:
+    """For as many zeros, packed, with gaps, or turned."""
+    order = rng.permutation(array.ndim)
+    wide = np.zeros([array.shape[axis] + int(rng.integers(0, 3)) for axis in order], array.dtype)
+    return wide.transpose(np.argsort(order))[tuple(map(slice, array.shape))]
 
 
 def bytes_of(array: Array) -> memoryview:

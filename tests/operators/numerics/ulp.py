@@ -54,7 +54,11 @@ CANCELLATION = 1.2e-7
 
 def errors(actual: Array, exact: Array, largest: Array | None = None) -> Array:
     """ULPs from the exact results rounded once; 0 within the rounding of the `largest` terms, where these are given."""
-    apart = distance(actual, rounded(exact, actual.dtype))
+    return _errors(actual, exact, rounded(exact, actual.dtype), largest)
+
+
+def _errors(actual: Array, exact: Array, expected: Array, largest: Array | None) -> Array:
+    apart = distance(actual, expected)
     if largest is None:
         return apart
     with np.errstate(all="ignore"):
@@ -64,13 +68,15 @@ def errors(actual: Array, exact: Array, largest: Array | None = None) -> Array:
         return np.where(off <= CANCELLATION * largest, 0, apart)
 
 
-def check(actual: Array, exact: Array, ulp: int, *inputs: Array, largest: Array | None = None) -> None:
-    """Every result is within `ulp` of the exact one rounded once; else tells the worst."""
+def check(
+    actual: Array, exact: Array, ulp: int, *inputs: Array, largest: Array | None = None, on: str = "a device"
+) -> None:
+    """Every result is within `ulp` of the exact one rounded once; else tells the worst, and what it was computed on."""
     expected = rounded(exact, actual.dtype)
-    apart = errors(actual, exact, largest)
+    apart = _errors(actual, exact, expected, largest)
     worst = int(apart.argmax())
     told = ", ".join(f"{float(array[worst])!r} (0x{array[worst].view(f'u{array.itemsize}'):x})" for array in inputs)
     assert apart[worst] <= ulp, (
-        f"f({told}) is {actual[worst]!r}, expected {expected[worst]!r}: {apart[worst]} ULP, "
+        f"on {on}, f({told}) is {actual[worst]!r}, expected {expected[worst]!r}: {apart[worst]} ULP, "
         f"with {np.count_nonzero(apart > ulp)} of {apart.size} beyond {ulp}"
     )

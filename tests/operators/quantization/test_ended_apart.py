@@ -56,7 +56,7 @@ def test_products(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         made = ended({"Type": kind}, given)
         if made is not None:
             count += 1
-            np.testing.assert_array_equal(made, run({"Type": kind}, given)["OutputTensor"], str((number, given)))
+            np.testing.assert_array_equal(made, run({"Type": kind}, given)["OutputTensor"], str(number))
     assert count > 50
 
 

@@ -84,22 +84,22 @@ def test_any_layout(device: NumpyDevice) -> None:
         inputs = {"ATensor": a, "AZeroPointTensor": zeros[0], "BTensor": b, "BZeroPointTensor": zeros[1]}
         made = run(document, inputs)["OutputTensor"]
         a_zero = zeros[0].reshape(-1, 1) if zeros[0] is not None and zeros[0].ndim == 1 else zeros[0]
-        np.testing.assert_array_equal(made, wrapped(a, a_zero, b, zeros[1]), str((number, inputs)))
         stated = document | {name: desc_of(each) for name, each in inputs.items() if each is not None}
+        np.testing.assert_array_equal(made, wrapped(a, a_zero, b, zeros[1]), str((number, stated)))
         assert isinstance(device.prepare(compiled(stated)), CallsKernel)
 
 
 def alike(device: NumpyDevice, document: dict[str, Any], inputs: Mapping[str, Array | None]) -> None:
     """By loops are the bits of NumPy's."""
     given = {name: each for name, each in inputs.items() if each is not None}
-    operator = compiled(document | {name: desc_of(each) for name, each in given.items()})
-    assert isinstance(device.prepare(operator), CallsKernel)
+    stated = document | {name: desc_of(each) for name, each in given.items()}
+    assert isinstance(device.prepare(compiled(stated)), CallsKernel)
     made = run(document, given)["OutputTensor"]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(calls, "DEVICE", NUMPY)
         expected = run(document, given)["OutputTensor"]
     assert made.dtype == expected.dtype
-    np.testing.assert_array_equal(made, expected, str((document, inputs)))
+    np.testing.assert_array_equal(made, expected, str(stated))
 
 
 def scales(rng: np.random.Generator, sizes: list[int]) -> Array:

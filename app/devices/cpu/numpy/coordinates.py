@@ -47,11 +47,12 @@ class CoordinateCalls:
 
     def __init__(self, ask: Ask, expression: Value) -> None:
         self.root = expand(ask, expression, {})
-        self.inputs = {node.name for node in parts(self.root) if isinstance(node, Element)}
-        self.operations = sum(1 for _ in parts(self.root))
-        self._scalars = {node: (node.type, evaluator(node)) for node in _largest_uniform(self.root)}
+        self._parts = tuple(parts(self.root))
+        self.inputs = {node.name for node in self._parts if isinstance(node, Element)}
+        self.operations = len(self._parts)
+        self._scalars = {node: (node.type, evaluator(node)) for node in _largest_uniform(self._parts)}
         self.free: dict[Value, frozenset[Index]] = {}
-        for node in parts(self.root):
+        for node in self._parts:
             self.free[node] = frozenset().union(*[self.free[each] for each in node.operands()])
             match node:
                 case Index():
@@ -67,7 +68,7 @@ class CoordinateCalls:
         """How many values are computed for an element: those of all totals, one inside the other."""
 
         terms: dict[Value, int] = {}
-        for node in parts(self.root):
+        for node in self._parts:
             most = max([terms[each] for each in node.operands() if each not in arguments], default=1)
             if isinstance(node, Total):
                 counts = [int(arguments[each]) if each in arguments else UNKNOWN for each in node.counts]
@@ -98,17 +99,18 @@ class CoordinateCalls:
         np.copyto(output, made, casting="unsafe")
 
 
-def _largest_uniform(root: Value) -> Iterator[Value]:
-    """The values in `root` that are the same for all elements, but for those that only others of them are made of."""
+def _largest_uniform(nodes: Sequence[Value]) -> Iterator[Value]:
+    """The values in a formula of these parts that are the same for all elements, but for those that only others of them
+    are made of."""
     uniform: set[Value] = set()
-    for node in parts(root):
+    for node in nodes:
         if isinstance(node, Constant | Parameter | Operation) and uniform.issuperset(node.operands()):
             uniform.add(node)
-    if root in uniform:
-        yield root
+    if nodes[-1] in uniform:
+        yield nodes[-1]
         return
     largest: dict[Value, None] = {}
-    for node in parts(root):
+    for node in nodes:
         if node not in uniform:
             largest |= dict.fromkeys(each for each in node.operands() if each in uniform)
     yield from largest
