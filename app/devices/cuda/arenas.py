@@ -28,8 +28,8 @@ class Recording:
         self._device = device
         self._bind = bind
         self._steps = bind(device.pool)
-        self._graphs: dict[int, tuple[int, Any]] = {}
-        """By the slots' addresses, with the generation of the scratch that a graph computes in."""
+        self._graphs: dict[int, tuple[int, Any, list[Any]]] = {}
+        """By the slots' addresses, with the generation of the scratch that a graph computes in, and its kernels."""
         self._uses = 0
         work = [*itertools.chain(*self._steps)]
         is_one_kernel = len(work) == 1 and isinstance(work[0], Launch)
@@ -55,14 +55,15 @@ class Recording:
             graph.launch(slot.stream)
 
     def _graph_of(self, slot: Slot) -> Any:
-        generation, graph = self._graphs.get(slot.address, (-1, None))
+        generation, graph, _ = self._graphs.get(slot.address, (-1, None, []))
         return graph if generation == slot.generation else self._record(slot)
 
     def _record(self, slot: Slot) -> Any:
         # A graph goes on using the memory that is taken while it is captured, for one call after the other; so do
         # others that the slot's stream runs before and after.
-        steps = self._bind(slot.scratch)
-        graph = self._device.captured(partial(_queue, steps), slot.stream)
+        with self._device.holding() as functions:
+            steps = self._bind(slot.scratch)
+            graph = self._device.captured(partial(_queue, steps), slot.stream)
         del steps
         if slot.scratch.total_bytes() > self._device.most_kept:
             slot.empty()
@@ -70,7 +71,7 @@ class Recording:
         if graph is None:
             self._is_captured = False
         else:
-            self._graphs[slot.address] = slot.generation, graph
+            self._graphs[slot.address] = slot.generation, graph, functions
         return graph
 
     def queue(self, stream: Any, behind: Callable[[], None] | None = None) -> None:

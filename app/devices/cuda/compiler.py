@@ -8,6 +8,7 @@ import logging
 import os
 import tempfile
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -23,6 +24,9 @@ OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fm
 
 WRITTEN = tuple("-fmad=true" if each == "-fmad=false" else each for each in OPTIONS)
 """The same for kernels that are written in CUDA C++: a product and a sum are one operation where they can be."""
+
+KEPT = 1 << 11
+"""Binaries in memory, the least recently used of which are dropped: once they are loaded, they are for other GPUs."""
 
 _MINIMAL, _MINIMAL_SINCE = "-minimal", (12, 4)
 """Without textures, CUDA's runtime and launches from kernels, which it takes NVRTC a third of a short source's time to
@@ -57,7 +61,7 @@ def compile_source(source: str, architecture: int, options: Sequence[str] = OPTI
 
 
 class KernelCache:
-    """Binaries by source, options, architecture and NVRTC's version, in memory and under `folder`.
+    """Binaries by source, options, architecture and NVRTC's version, KEPT of them in memory, all under `folder`.
 
     A file is written beside its place and renamed, so that another process sees all of it or nothing, and is believed
     only if the hash at its head fits. A folder that cannot be written costs time and a warning, no more.
@@ -69,7 +73,7 @@ class KernelCache:
         self._folder = folder
         self._compile = compiler
         self._version = "unknown"
-        self._made: dict[str, Future[bytes]] = {}
+        self._made: OrderedDict[str, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
         self.compiled = 0
         """How often the compiler was called."""
@@ -85,12 +89,16 @@ class KernelCache:
             mine = made is None
             if made is None:
                 made = self._made[key] = Future()
+                if len(self._made) > KEPT:  # whoever waits for it has it
+                    self._made.popitem(last=False)
+            else:
+                self._made.move_to_end(key)
         if mine:
             try:
                 made.set_result(self._read(key) or self._make(key, source, architecture, options))
             except BaseException as error:
                 with self._lock:
-                    del self._made[key]
+                    self._made.pop(key, None)
                 made.set_exception(error)
         return made.result()
 

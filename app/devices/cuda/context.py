@@ -3,9 +3,12 @@
 import ctypes
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,14 @@ SLOTS = 8
 
 READY_SHARE = 16
 """How much of a GPU's memory may wait for the next dispatches, as a divisor. It is given back when memory is short."""
+
+KEPT, _AT_A_TIME = 1 << 11, 4
+"""Kernels of formulas that stay loaded, as many as there are structures, and how many of those beyond are looked at
+when one comes: graphs can make any number of them, each of which takes memory of the GPU."""
+
+_ALONE = {"": object()}
+_REFERENCES = getrefcount(_ALONE[""])
+"""To what nobody has but a dictionary."""
 
 _HOST_ADDRESSES, _SHARED_BYTES = 91, 81
 """cudaDevAttrCanUseHostPointerForRegisteredMem and cudaDevAttrMaxSharedMemoryPerMultiprocessor."""
@@ -101,7 +112,8 @@ class Context:
         """Bytes that dispatches under way read and write."""
         self.long_dispatches = 0
         """How many of them may keep others waiting for longer than it takes to hand these to another thread."""
-        self._functions: dict[str, Any] = {}
+        self._functions: OrderedDict[str, Any] = OrderedDict()
+        self._holding = threading.local()
         self._written: dict[tuple[str, str], Any] = {}
         self._modules: dict[str, Any] = {}
         """Of sources of several kernels."""
@@ -121,8 +133,8 @@ class Context:
         """Bytes of the GPU's memory that the pool of whole dispatches has."""
         return int(self.pool.total_bytes())
 
-    def function(self, source: str) -> int:
-        """The handle of the kernel that `source` defines, loaded on this GPU."""
+    def function(self, source: str) -> Any:
+        """The kernel that `source` defines, loaded on this GPU: a function of CuPy's, to be held while it may run."""
         found = self._functions.get(source)
         if found is None:
             binary = self.cache.binary(source, self.facts.architecture)
@@ -130,8 +142,33 @@ class Context:
                 found = self._functions.get(source)
                 if found is None:
                     found = self._functions[source] = self._found(self._module(binary), KERNEL, self.shared_of_few)
-        handle: int = found.ptr
-        return handle
+                    self._let_go()
+        else:
+            with suppress(KeyError):  # it has been let go since
+                self._functions.move_to_end(source)
+        held: list[Any] | None = getattr(self._holding, "functions", None)
+        if held is not None:
+            held.append(found)
+        return found
+
+    @contextmanager
+    def holding(self) -> Iterator[list[Any]]:
+        """All functions that this thread gets in this."""
+        held: list[Any] = []
+        self._holding.functions = held
+        try:
+            yield held
+        finally:
+            self._holding.functions = None
+
+    def _let_go(self) -> None:
+        """Unload kernels beyond KEPT that nobody holds, a few at a time: here, where the GPU is this thread's."""
+        beyond = min(len(self._functions) - KEPT, _AT_A_TIME)
+        for source in [*islice(self._functions, max(beyond, 0))]:
+            if getrefcount(self._functions[source]) == _REFERENCES:
+                del self._functions[source]
+            else:
+                self._functions.move_to_end(source)
 
     def written(self, source: str, name: str, shared_bytes: int) -> Any:
         """The kernel `name` of `source`, which is written in CUDA C++, loaded on this GPU: a function of CuPy's. Blocks
@@ -167,10 +204,10 @@ class Context:
         """Whether that kernel is loaded already."""
         return source in self._functions
 
-    def launch(self, function: int, blocks: int, threads: int, stream: Any, table: int, shared: int) -> None:
+    def launch(self, function: Any, blocks: int, threads: int, stream: Any, table: int, shared: int) -> None:
         """Queue a kernel of so many blocks of so many threads. `table` is the address of the addresses of its
         arguments; each block is given `shared` bytes of shared memory beside what it has."""
-        self._launch_kernel(function, blocks, 1, 1, threads, 1, 1, shared, stream.ptr, table, 0)
+        self._launch_kernel(function.ptr, blocks, 1, 1, threads, 1, 1, shared, stream.ptr, table, 0)
 
     def to_device(self, target: int, source: int, size: int, stream: Any) -> None:
         """Queue a copy from pinned memory."""
