@@ -10,6 +10,7 @@ import pytest
 
 from app.contract.constants import NEWEST, DataType
 from app.contract.tensors import TensorDesc
+from app.devices.cuda import resident
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.schedules import BRIEF_SECONDS, CudaScheduleKernel
 from app.devices.device import Cancelled, DeviceFailed
@@ -143,6 +144,21 @@ def test_what_a_call_makes_is_checked(on_cpu: CudaDeviceOnCpu, axis: int, made: 
     members = {"InputTensor": desc_of(x), "OutputTensor": desc_of(x), "Axis": axis}
     with pytest.raises(TypeError, match=rf"OutputTensor is float32 \[2, 2\], and was made as {made}"):
         run(on_cpu, compiled(Careless, members), {"InputTensor": x})
+
+
+def test_what_would_keep_a_gpu_busy_for_long_is_not_begun(
+    on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product of 2 x 3 and 3 x 4, which has 24."""
+    a, b, out = np.ones((1, 1, 2, 3), np.float32), np.ones((1, 1, 3, 4), np.float32), np.ones((1, 1, 2, 4), np.float32)
+    document = {"Type": "GEMM", "ATensor": desc_of(a), "BTensor": desc_of(b), "OutputTensor": desc_of(out)}
+    plain = {"TransA": "NONE", "TransB": "NONE", "Alpha": 1.0, "Beta": 0.0}
+    operator = descriptors.compiled(document | plain)
+    monkeypatch.setattr(resident, "MOST_PRODUCTS", 24)
+    np.testing.assert_array_equal(run(on_cpu, operator, {"ATensor": a, "BTensor": b})["OutputTensor"], 3 * out)
+    monkeypatch.setattr(resident, "MOST_PRODUCTS", 23)
+    with pytest.raises(DeviceFailed, match="cannot be stopped once it adds up 24 products"):
+        run(on_cpu, operator, {"ATensor": a, "BTensor": b})
 
 
 def test_without_memory_for_tensors_it_says_so(on_cpu: CudaDeviceOnCpu) -> None:

@@ -15,6 +15,10 @@ from app.operators.quantization.blocks import by_elements
 from app.operators.quantization.elements import Dequantize, Quantize
 from app.programs.dispatchable import Dispatchable
 
+MOST_PRODUCTS = 1 << 48
+"""That libraries are asked to add up at once: some seconds of an H200's time, since a call under way cannot be stopped.
+More is NumPy's, which can."""
+
 
 class Queued(Protocol):
     """Work over tensors on the device, ready to be queued."""
@@ -111,7 +115,11 @@ class _Call:
         self._pool = pool
 
     def __call__(self, stream: Any) -> None:
-        """Compute, and queue what of it need not be waited for. Raises DeviceFailed if CuPy lacks something."""
+        """Compute, and queue what of it need not be waited for. Raises DeviceFailed if CuPy lacks something, or it
+        would keep the GPU busy for long."""
+        products = self._compiled.multiplications
+        if products > MOST_PRODUCTS:
+            raise DeviceFailed("error", f"{self._device.name} cannot be stopped once it adds up {products} products")
         with self._device.functions_on(stream, self._pool) as cupy, np.errstate(all="ignore"):
             inputs = {name: self._read(cupy, name, desc, address) for (name, desc), address in self._inputs}
             outputs = {name: self._array(name, desc, address) for (name, desc), address in self._outputs}
