@@ -1,5 +1,5 @@
-"""Quotients that are rounded and saturated, as products by inverses: loops find the inverse of a scale once where it is
-the same for many elements, and divide by it for each.
+"""Quotients that are rounded and saturated, as products by inverses: where a scale is the same for many elements, loops
+find its inverse once and need not divide for each.
 
 Of two float32 the quotient is a whole number and a half, or at least 2^-26 away from any: so the product, which errs by
 2^-35 or less as long as nothing is saturated, rounds as the quotient does once it is a multiple of 2^-30.
