@@ -9,12 +9,12 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.formula.arrays import ArrayFormula
-from app.formula.values import FLOAT32, INT64, Input, Parameter
+from app.formula.values import FLOAT32, Input
 from app.memory.arrays import numpy_type
 from app.operators import blas
 from app.operators.fusion import Fused
 from app.operators.looks import at_hand, copied, look, shared
-from app.operators.parameters import Parameters, numbers_in
+from app.operators.parameters import numbers_in, parameters_for
 
 SCRATCH = {"numpy": 4 << 20, "cupy": 256 << 20}
 """Bytes that are packed at a time at most, unless the least piece takes more: what a processor's cache holds in part,
@@ -102,11 +102,8 @@ def _known(kind: type[Fused], text: str, axes: tuple[int, ...]) -> ArrayFormula:
     """That of the activation that `text` states: to make one takes longer than to compute some hundred elements."""
     fused = kind.model_validate_json(text)
     numbers = numbers_in(fused)
-    parameters = {
-        name: Parameter(FLOAT32 if isinstance(each, float) else INT64, name) for name, each in numbers.items()
-    }
     x = Input(FLOAT32, "x", DataType.FLOAT32)
-    return ArrayFormula(lambda ask: fused.formula(Parameters(parameters, ask), x), numbers, axes)
+    return ArrayFormula(lambda ask: fused.formula(parameters_for(numbers, ask), x), numbers, axes)
 
 
 def spans(size: int, most: int) -> Iterator[slice]:

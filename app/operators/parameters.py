@@ -42,6 +42,12 @@ class Parameters:
         return Parameters(inside, self.ask)
 
 
+def parameters_for(numbers: Mapping[str, Number], ask: Ask) -> Parameters:
+    """One for each of the numbers, by its name."""
+    types = {name: FLOAT32 if isinstance(number, float) else INT64 for name, number in numbers.items()}
+    return Parameters({name: Parameter(type_, name) for name, type_ in types.items()}, ask)
+
+
 class TensorParameters(Parameters):
     """What formulas that go by coordinates get: also the integer attributes, and the outputs' sizes.
 

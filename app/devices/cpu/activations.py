@@ -12,11 +12,11 @@ from app.devices.cpu.llvm.frames import Arguments
 from app.devices.cpu.llvm.lowering import Element, lower, lower_part
 from app.devices.cpu.llvm.text import Text
 from app.formula.structures import Questions
-from app.formula.values import FLOAT32, INT64, Input, Parameter
+from app.formula.values import FLOAT32, Input
 from app.memory.arrays import Array
 from app.operators.fusion import Fused
 from app.operators.looks import shared
-from app.operators.parameters import Parameters, numbers_in
+from app.operators.parameters import numbers_in, parameters_for
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -78,11 +78,8 @@ def lowered_activation(fused: Fused, name: str = "activation") -> LoweredActivat
 def _lowered(kind: type[Fused], text: str, name: str) -> LoweredActivation | None:
     fused = kind.model_validate_json(text)
     numbers = numbers_in(fused)
-    parameters = {
-        each: Parameter(FLOAT32 if isinstance(number, float) else INT64, each) for each, number in numbers.items()
-    }
     ask = Questions(numbers).ask
-    formula = fused.formula(Parameters(parameters, ask), Input(FLOAT32, "x", DataType.FLOAT32))
+    formula = fused.formula(parameters_for(numbers, ask), Input(FLOAT32, "x", DataType.FLOAT32))
     try:
         element = lower_part(ask, formula, DataType.FLOAT32, name)
         whole = lower(ask, formula, DataType.FLOAT32)

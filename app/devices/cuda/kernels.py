@@ -246,7 +246,7 @@ class CudaKernel:
     def bind(self, pointers: Sequence[int], pool: Any = None) -> Launch | Launches:
         """The kernel over tensors on the device at these addresses, ready to be queued. What it needs besides is taken
         from `pool`, the device's if there is none."""
-        aligned = all(pointer % ACCESS_BYTES == 0 for pointer in pointers)
+        aligned = _are_aligned(pointers)
         if self._splits:
             return self._bind_splits(self._splits.on(aligned=aligned), pointers, pool or self._device.pool)
         return self._bind(self.launch(aligned=aligned), pointers, aligned=aligned)
@@ -256,7 +256,7 @@ class CudaKernel:
         launches: dict[bool, Launch] = {}
 
         def bind(pointers: Sequence[int]) -> Launch:
-            aligned = all(pointer % ACCESS_BYTES == 0 for pointer in pointers)
+            aligned = _are_aligned(pointers)
             if aligned not in launches:
                 launches[aligned] = self.launch(aligned=aligned)
             return self._bind(launches[aligned], pointers, aligned=aligned)
@@ -328,3 +328,8 @@ class CudaKernel:
         if launch is None:
             launch = self._launches[slot.address] = self.launch()
         return launch
+
+
+def _are_aligned(pointers: Sequence[int]) -> bool:
+    """To what a thread loads at once."""
+    return all(pointer % ACCESS_BYTES == 0 for pointer in pointers)

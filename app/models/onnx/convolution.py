@@ -132,7 +132,7 @@ def _forward(node: Node, x: View, activation: dict[str, Any] | None = None) -> V
     groups = int(node.attribute("group", 1))
     return _convolution(
         node,
-        (x, filters, _bias(node, 2, len(x.sizes))),
+        (x, filters, bias_of(node, 2, len(x.sizes))),
         (x.sizes[0], filters.sizes[0], *windows.outputs),
         {
             "Direction": "FORWARD",
@@ -181,7 +181,7 @@ def _backward(
     groups = int(node.attribute("group", 1))
     return _convolution(
         node,
-        (x, filters, _bias(node, bias, len(x.sizes))),
+        (x, filters, bias_of(node, bias, len(x.sizes))),
         (x.sizes[0], filters.sizes[1] * groups, *outputs),
         {
             "Direction": "BACKWARD",
@@ -202,7 +202,8 @@ def _check(x: View, filters: View) -> None:
         raise Unsupported(f"its filters have {len(filters.sizes)} dimensions, and its input {len(x.sizes)}")
 
 
-def _bias(node: Node, index: int, rank: int) -> View | None:
+def bias_of(node: Node, index: int, rank: int) -> View | None:
+    """An input with one element for each channel, for tensors of so many dimensions."""
     return along(node.view(index), 1, rank) if node.has(index) else None
 
 

@@ -16,9 +16,9 @@ from app.models.onnx import convolution, linear_algebra
 from app.models.onnx.element_wise import binary
 from app.models.onnx.integer_products import Products, convolved
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.operands import broadcast
+from app.models.onnx.operands import broadcast, require_equal
 from app.models.onnx.quantization import Parameters, restored
-from app.models.onnx.tensors import Unsupported, View
+from app.models.onnx.tensors import View
 
 MOST_TERMS = (1 << 31) // 255**2
 """Whose sum INT32 holds, whatever the bytes."""
@@ -81,18 +81,18 @@ def _product(node: Node, a: View, b: View, factor: float = 1.0) -> View | None:
 
 def _convolution(node: Node, x: View, filters: View) -> View | None:
     """None if it is to be one of floats."""
-    left, right = _bytes(node, x, None), _bytes(node, filters, 0)
-    if left is None or right is None or prod(filters.sizes[1:]) > MOST_TERMS or not 3 <= len(x.sizes) <= 4:
+    rank, left, right = len(x.sizes), _bytes(node, x, None), _bytes(node, filters, 0)
+    if left is None or right is None or prod(filters.sizes[1:]) > MOST_TERMS:
+        return None
+    if not 3 <= rank <= 4 or len(filters.sizes) != rank:
         return None
     scale = _scale(left, right)
     if scale is None:
         return None
     others = {"InputZeroPointTensor": left.zero, "FilterZeroPointTensor": right.zero}
     made = convolved(node, "CONVOLUTION_INTEGER", left.x, right.x, others, DataType.INT32)
-    behind = (1,) * (len(x.sizes) - 2)
-    bias = node.optional(2)
-    floats = _restored(node, made, scale.reshape(-1, *behind))
-    return _added(node, floats, None if bias is None else node.reshaped(bias, (bias.elements, *behind)))
+    floats = _restored(node, made, scale.reshape(-1, *[1] * (rank - 2)))
+    return _added(node, floats, convolution.bias_of(node, 2, rank))
 
 
 def _restored(node: Node, sums: View, scale: NDArray[np.float32]) -> View:
@@ -102,8 +102,7 @@ def _restored(node: Node, sums: View, scale: NDArray[np.float32]) -> View:
 def _added(node: Node, made: View, bias: View | None) -> View:
     if bias is None:
         return made
-    if bias.data_type is not made.data_type:
-        raise Unsupported(f"its bias is {bias.data_type}, where its product is {made.data_type}")
+    require_equal(made, bias)
     return binary(node, "ELEMENT_WISE_ADD", made, broadcast(bias, made.sizes))
 
 

@@ -15,9 +15,9 @@ from app.formula.arrays import ArrayFormula
 from app.formula.expansions import Ask
 from app.formula.structures import Questions
 from app.formula.uniform import Numbers
-from app.formula.values import FLOAT32, INT64, Input, Number, Operation, Parameter, Value, maximum, minimum, parts
+from app.formula.values import FLOAT32, Input, Number, Operation, Parameter, Value, maximum, minimum, parts
 from app.operators.fusion import Fused
-from app.operators.parameters import Parameters, bare, numbers_in
+from app.operators.parameters import bare, numbers_in, parameters_for
 from app.programs.program import Map, Program
 
 if TYPE_CHECKING:
@@ -62,11 +62,16 @@ class Terms(NamedTuple):
     """The same apart, each with its own bias."""
 
 
-def in_arrays(gates: int) -> Terms:
-    """Of arrays of NumPy and CuPy. Biases are all among those of the input, but where states stay apart."""
+def in_two(gates: int) -> Terms:
+    """Inputs and states, which are added up in the formula."""
     inputs, states = [given(gate) for gate in range(gates)], [weighted(gate) for gate in range(gates)]
-    biased = [state + element(f"{BIAS}{gate}") for gate, state in enumerate(states)]
-    return Terms([a + b for a, b in zip(inputs, states, strict=True)], inputs, biased)
+    return Terms([a + b for a, b in zip(inputs, states, strict=True)], inputs, states)
+
+
+def in_arrays(gates: int) -> Terms:
+    """The same of arrays of NumPy and CuPy: biases are all among those of the input, but where states stay apart."""
+    terms = in_two(gates)
+    return terms._replace(states=[state + element(f"{BIAS}{gate}") for gate, state in enumerate(terms.states)])
 
 
 class Ingredients(NamedTuple):
@@ -179,11 +184,7 @@ def cell_of(form: Form, gates: int, terms: Callable[[int], Terms], functions: tu
     fused = [kind.model_validate_json(text) for kind, text in form.activations]
     for place, each in enumerate(fused):
         numbers |= {f"{place}.{name}": number for name, number in numbers_in(each).items()}
-    ask = Questions(numbers).ask
-    symbols = Parameters(
-        {name: Parameter(FLOAT32 if isinstance(number, float) else INT64, name) for name, number in numbers.items()},
-        ask,
-    )
+    symbols = parameters_for(numbers, Questions(numbers).ask)
 
     def applied(place: int) -> Apply:
         if functions:

@@ -22,9 +22,6 @@ from app.operators.recurrent.cells import (
     WEIGHTED,
     Cell,
     Stage,
-    Terms,
-    given,
-    weighted,
 )
 from app.operators.recurrent.layer import LAYER
 from app.operators.written import kernel
@@ -115,7 +112,7 @@ def form_of(kind: str, activations: Sequence[str], sizes: tuple[int, int], proce
 
 @lru_cache(256)
 def source(form: Form, cell: Cell) -> str:
-    """The kernel, in CUDA C++, of a cell that is `in_c`."""
+    """The kernel, in CUDA C++, of a cell whose terms are `in_two`."""
     (only,) = cell.rounds
     values = {
         **form._asdict(),
@@ -127,12 +124,6 @@ def source(form: Form, cell: Cell) -> str:
         "step": "\n".join(" " * 24 + line for stage in only.stages for line in _lines(stage)),
     }
     return LAYER % values
-
-
-def in_c(gates: int) -> Terms:
-    """What the kernel has of each gate."""
-    inputs, states = [given(gate) for gate in range(gates)], [weighted(gate) for gate in range(gates)]
-    return Terms([a + b for a, b in zip(inputs, states, strict=True)], inputs, states)
 
 
 def _lines(stage: Stage) -> Iterator[str]:

@@ -25,6 +25,7 @@ from app.operators.recurrent.cells import (
     Terms,
     cell_of,
     in_arrays,
+    in_two,
 )
 from app.operators.recurrent.stepping import Direction, step_by_step
 
@@ -207,7 +208,7 @@ class Recurrent(Operator):
             states,
             sequence,
         )
-        cell = self.cell(each, lasting.in_c, form.functions)
+        cell = self.cell(each, in_two, form.functions)
         lasting.run(xp, form, cell, layer, is_backward=self._is_backward(each))
         return tuple(states)
 

@@ -10,7 +10,7 @@ from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from app.operators.recurrent import lasting
-from app.operators.recurrent.cells import Cell
+from app.operators.recurrent.cells import Cell, in_two
 from app.operators.recurrent.steps import Recurrent
 from tests.gpu import assert_compiles, first_gpu
 from tests.operators import calls
@@ -38,7 +38,7 @@ def test_kernels_compile(kind: str) -> None:
             members = {"LinearBeforeReset": True}
         operator = OPERATORS[PREFIX + kind].model_validate(descriptor(PREFIX + kind) | members)
         assert isinstance(operator, Recurrent)
-        assert_compiles(lasting.source(form, operator.cell(0, lasting.in_c, form.functions)), architecture)
+        assert_compiles(lasting.source(form, operator.cell(0, in_two, form.functions)), architecture)
 
 
 def test_what_the_kernel_does_not_do() -> None:
