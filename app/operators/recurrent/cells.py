@@ -165,7 +165,7 @@ class Form(NamedTuple):
     @property
     def stated(self) -> Network:
         """An operator that has nothing but what chooses formulas."""
-        made: Network = bare(self.network, dict(self.choices))  # type: ignore[assignment]
+        made: Network = bare(self.network, dict(self.choices))  # type: ignore[assignment]  # a network has `rounds`
         return made
 
     @property
