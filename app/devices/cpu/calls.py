@@ -1,5 +1,6 @@
 """What a kernel does, as calls of compiled functions, so that one call of Python's does that of many kernels."""
 
+import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,9 @@ from typing import NamedTuple, Protocol
 
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.frames import start_of_frame
+from app.devices.cpu.llvm.kernels import LookUp, Loop
 from app.devices.device import InTurn, Kernel
+from app.devices.layout import blocks
 
 WORTH_A_CALL = 1 << 19
 """Work, in bytes and instructions, that takes a thread some 10 us: with less, threads would wait for one another."""
@@ -124,6 +127,29 @@ def call_of_nest(
     ]
     pointers.append(Pointer(places[-1], Of.OUTPUT, 0, starts[-1]))
     return Call(code, frame + end, pointers, work)
+
+
+def calls_of_loop(
+    loop: Loop | LookUp,
+    arguments: "array[int]",
+    sizes: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    item_sizes: Sequence[int],
+    threads: int,
+) -> list[Call]:
+    """The calls of a loop over tensors of these sizes, whose strides are in bytes, the output's last, for at most so
+    many threads."""
+    elements = math.prod(sizes)
+    used = loop.used(strides)
+    code = loop.codes_for(sizes, strides, item_sizes).plain
+    made = []
+    for block in blocks(sizes, -(-elements // pieces(loop.work * elements, threads))):
+        part = part_of(block, sizes)
+        counts = [len(along) for along in part]
+        starts = [sum(along.start * step for along, step in zip(part, steps, strict=True)) for steps in used]
+        work = loop.work * math.prod(counts)
+        made.append(call_of_nest(code, counts, used, starts, loop.reads, arguments, work))
+    return made
 
 
 def part_of(index: Sequence[slice | int], sizes: Sequence[int]) -> list[range]:

@@ -2,7 +2,6 @@
 tensor.
 """
 
-import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,8 @@ from app.contract.constants import DataType
 from app.devices.cpu.alone import CallsKernel, TooMuchWork
 from app.devices.cpu.arrays import array_kernel
 from app.devices.cpu.attention import attention_kernel
-from app.devices.cpu.calls import Calls, call_of_nest, part_of, pieces
+from app.devices.cpu.byte_tables import byte_table_kernel
+from app.devices.cpu.calls import Calls, calls_of_loop
 from app.devices.cpu.conversions import Conversions
 from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
@@ -213,6 +213,10 @@ class NumpyDevice:
             if by_own:
                 return by_own
             compiled = with_channels_last(compiled, self._structures) if loops else compiled
+        if loops and known is not None:
+            by_table = byte_table_kernel(compiled, loops, known, self._structures)
+            if by_table:
+                return by_table
         by_rows = least * (COMPILED_ROWS if known is None else 1)
         kernels: list[Kernel] = []
         for output, made in compiled.program.maps.items():
@@ -354,19 +358,10 @@ class NumpyKernel:
         return RAN
 
     def calls(self) -> Calls | None:
-        loop, item_sizes = self._form.routine, self._form.item_sizes
+        form, loop = self._form, self._form.routine
         if not isinstance(loop, Loop):
             return None
-        most = -(-self._elements // pieces(loop.work * self._elements, self._threads.most))
-        used = loop.used(self._strides)
-        code = loop.codes_for(self._sizes, self._strides, item_sizes).plain
-        made = []
-        for block in blocks(self._sizes, most):
-            part = part_of(block, self._sizes)
-            sizes = [len(along) for along in part]
-            starts = [sum(along.start * step for along, step in zip(part, steps, strict=True)) for steps in used]
-            work = loop.work * math.prod(sizes)
-            made.append(call_of_nest(code, sizes, used, starts, loop.reads, self._arguments, work))
+        made = calls_of_loop(loop, self._arguments, self._sizes, self._strides, form.item_sizes, self._threads.most)
         return Calls([made])
 
     def _found(self) -> tuple[Array, LoopCall | None] | None:

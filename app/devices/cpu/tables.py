@@ -96,7 +96,7 @@ class Tables:
             return None
         size = results.itemsize
         with self._lock:
-            look_up = self._look_ups.get(size) or self._look_ups.setdefault(size, LookUp(size, self._loops))
+            look_up = self._look_ups.get(size) or self._look_ups.setdefault(size, LookUp(size, 16, self._loops))
         address = array("q", [address_of(results.view(np.uint8).data)])
         return LoopCall(look_up, address, sizes, strides, item_sizes, self._loops.team)
 

@@ -53,7 +53,10 @@ SLOW = 8
 """The further work of a division or a root, with which a pass over what is in the cache takes twice as long or more."""
 
 LOOKED_UP = 64
-"""The work of an element that is looked up, most of which is to wait for the cache."""
+"""The work of an element that is looked up by 16 bits, most of which is to wait for the cache."""
+
+LOOKED_UP_BYTE = 12
+"""The same by 8, in the first cache."""
 
 
 class LoopCode:
@@ -222,21 +225,21 @@ class Loop(_Loops):
 
 
 class LookUp(_Loops):
-    """The loop that takes results of `size` bytes from a table, by an input's 16 bits. Its argument is the table's
-    address."""
+    """The loop that takes results of `size` bytes from a table, by an input's `bits`, 16 or 8. Its argument is the
+    table's address."""
 
-    def __init__(self, size: int, code: LoopCode) -> None:
+    def __init__(self, size: int, bits: int, code: LoopCode) -> None:
         result = f"i{8 * size}"
         body = (
             "%table = inttoptr i64 %p0 to ptr",
-            "%number = zext i16 %x0 to i64",
+            f"%number = zext i{bits} %x0 to i64",
             f"%place = getelementptr {result}, ptr %table, i64 %number",
             f"%result = load {result}, ptr %place",
             f"ret {result} %result",
         )
-        element = Element("element", frozenset(), body, {"X": "i16"}, result, (Parameter(INT64, "Table"),))
+        element = Element("element", frozenset(), body, {"X": f"i{bits}"}, result, (Parameter(INT64, "Table"),))
         super().__init__([element], ["X"], code, lambda read, *form: nests.elements(element, read, *form))
-        self.work = LOOKED_UP
+        self.work = LOOKED_UP if bits == 16 else LOOKED_UP_BYTE
 
 
 class RowLoops(_Loops):
