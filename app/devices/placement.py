@@ -10,9 +10,10 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 from app.contract.constants import NEWEST
+from app.devices.binaries import Binaries, cache_folder
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.team import Team
-from app.devices.cuda.compiler import KernelCache, cache_folder, nvrtc_version
+from app.devices.cuda.compiler import KernelCache, nvrtc_version
 from app.devices.cuda.device import CudaDevice
 from app.devices.cuda.pinned import PinnedMemory
 from app.devices.cuda.small import SmallKernel
@@ -262,7 +263,7 @@ def find_gpus(
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return [], [f"CUDA does not start: {error}"]
     wanted = range(count) if settings.gpus == "all" else [int(each) for each in settings.gpus.split(",")]
-    cache = KernelCache(cache_folder(settings.kernel_cache))
+    cache = KernelCache(Binaries(cache_folder(settings.kernel_cache)))
     found, problems = [], [] if count else ["there is no GPU"]
     for ordinal in wanted:
         if ordinal >= count:

@@ -14,6 +14,7 @@ from app.contract.suggestions import did_you_mean
 from app.contract.tensors import MAX_ELEMENTS, MAX_RANK
 from app.contract.validation import in_words
 from app.contract.violations import ContractError, refused
+from app.devices.binaries import Binaries, cache_folder
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler, Unavailable
 from app.devices.device import Device, ensuring
@@ -345,7 +346,7 @@ class Service:
 def _compiler(settings: Settings) -> Compiler | None:
     """LLVM, if it is wanted and there."""
     try:
-        return Compiler() if settings.llvm else None
+        return Compiler(Binaries(cache_folder(settings.kernel_cache))) if settings.llvm else None
     except Unavailable as reason:
         log.info("NumPy computes all that the CPU does: %s", reason)
         return None

@@ -20,6 +20,7 @@ import numpy as np
 
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
+from app.devices.binaries import Binaries
 from app.devices.cuda.arenas import UNRECORDED, Recording
 from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.device import CudaDevice
@@ -176,7 +177,9 @@ def compiling(gpu: CudaDevice, name: str, kinds: tuple[str, ...], nodes: int = 2
             for how, took in times.items():
                 if how != "known":
                     structures = Structures()
-                    device = CudaDevice(gpu.ordinal, KernelCache(Path(folder)), 16 * MIB, PinnedMemory(0), structures)
+                    device = CudaDevice(
+                        gpu.ordinal, KernelCache(Binaries(Path(folder))), 16 * MIB, PinnedMemory(0), structures
+                    )
                 started = time.perf_counter()
                 device.prepare(compiled(described, structures)).dispatch([x], [y], lambda: False)
                 took.append(1e3 * (time.perf_counter() - started))

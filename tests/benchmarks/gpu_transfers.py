@@ -20,6 +20,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from app.devices.binaries import Binaries
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.team import Team
@@ -101,7 +102,7 @@ def first_use(gpu: CudaDevice) -> None:
     others.append(sample(power, {"InputTensor": desc, "Exponent": 7.1, "ScaleBias": {"Scale": 2.0, "Bias": 1.0}}))
     with tempfile.TemporaryDirectory() as folder:
         for times in (cold, warm):
-            device = CudaDevice(gpu.ordinal, KernelCache(Path(folder)), 16 * MIB, PinnedMemory(0))
+            device = CudaDevice(gpu.ordinal, KernelCache(Binaries(Path(folder))), 16 * MIB, PinnedMemory(0))
             for compiled in [*samples(), *others]:
                 started = time.perf_counter()
                 device.kernels(compiled)[0].launch()

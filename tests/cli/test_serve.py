@@ -56,7 +56,10 @@ def test_help_lists_every_setting_with_flag_variable_default_and_meaning(columns
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_flag_wins_over_variable_and_variable_over_default(name: str, served: list[Settings], tmp_path: Path) -> None:
+def test_flag_wins_over_variable_and_variable_over_default(
+    name: str, served: list[Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(f"DMLSERVE_{name.upper()}", raising=False)  # as the tests say where code is kept
     default = SETTINGS[name].get_default(call_default_factory=True)
     variable, flag = _other_values(name, default, tmp_path)
     flags = [_flag(name), flag] if flag not in ("true", "false") else [_flag(name) if flag == "true" else _off(name)]

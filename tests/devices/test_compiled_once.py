@@ -1,4 +1,4 @@
-"""Code that tests share is what they would have compiled."""
+"""Code that is kept is what would be compiled."""
 
 from itertools import product
 from typing import Any
@@ -12,7 +12,7 @@ from tests.devices.test_wide import X, source_of
 from tests.operators.widths import narrow
 
 
-def test_it_depends_on_all_that_tests_change() -> None:
+def test_it_depends_on_all_that_differs() -> None:
     """In all combinations, for in one of them only it may make a difference."""
     sources = [source_of(function, DataType.FLOAT32) for function in (tanh(X), sqrt(X))]
     compilers: list[Any] = [Compiler(), narrow(8)]
@@ -24,4 +24,4 @@ def test_it_depends_on_all_that_tests_change() -> None:
             mock.patch.object(chosen, "HOLD_TABLES", frozenset(tables)),
         ):
             for source in sources:
-                assert by._code(source) == by._code.__wrapped__(by, source)
+                assert by._code(source) == by._emitted(source)

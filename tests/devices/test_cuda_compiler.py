@@ -1,6 +1,5 @@
 """Kernels under NVRTC, which needs no GPU, and the cache of what it makes."""
 
-import errno
 import json
 import os
 import random
@@ -18,8 +17,9 @@ import pytest
 from app.contract.constants import NEWEST, DataType
 from app.contract.validation import validate
 from app.contract.violations import ContractError
+from app.devices.binaries import Binaries
 from app.devices.cuda import compiler as cuda_compiler
-from app.devices.cuda.compiler import OPTIONS, WRITTEN, CompilationError, KernelCache, cache_folder, compile_source
+from app.devices.cuda.compiler import OPTIONS, WRITTEN, CompilationError, KernelCache, compile_source
 from app.devices.cuda.grids import TOGETHER, render
 from app.devices.cuda.groups import Rows
 from app.devices.cuda.layouts import Access, Layout, choose_layout
@@ -396,7 +396,7 @@ class Compiler:
 def make(tmp_path: Path) -> Callable[[], tuple[KernelCache, Compiler]]:
     def cache() -> tuple[KernelCache, Compiler]:
         compiler = Compiler()
-        return KernelCache(tmp_path / "kernels", compiler), compiler
+        return KernelCache(Binaries(tmp_path / "kernels"), compiler), compiler
 
     return cache
 
@@ -430,51 +430,6 @@ def test_other_options_make_their_own(make: Callable[[], tuple[KernelCache, Comp
     assert len(compiler.calls) == 1
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"", lambda data: b"x" + data[1:]])
-def test_a_damaged_file_is_made_anew(
-    make: Callable[[], tuple[KernelCache, Compiler]], tmp_path: Path, damage: Callable[[bytes], bytes]
-) -> None:
-    make()[0].binary("a", 90)
-    (file,) = (tmp_path / "kernels").iterdir()
-    file.write_bytes(damage(file.read_bytes()))
-    cache, compiler = make()
-    assert cache.binary("a", 90) == b"a for 90"
-    assert len(compiler.calls) == 1
-    assert make()[0].binary("a", 90) == b"a for 90"
-
-
-def test_what_a_full_disk_has_of_a_binary_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    cache = KernelCache(tmp_path, lambda *_: b"binary")
-    assert cache.binary("source", 90) == b"binary"
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_folder_may_be_given_up_by_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While this one is about to write to it."""
-    cache = KernelCache(tmp_path / "kernels", lambda *_: b"binary")
-
-    def given_up(folder: Path, **_: object) -> None:
-        os.mkdir(folder)
-        monkeypatch.setattr(cache, "_folder", None)
-
-    monkeypatch.setattr(Path, "mkdir", given_up)
-    assert cache.binary("source", 90) == b"binary"
-    assert [each.suffix for each in (tmp_path / "kernels").iterdir()] == [".cubin"]
-
-
-def test_a_folder_that_cannot_be_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_text("in the way")
-    compiler = Compiler()
-    cache = KernelCache(tmp_path / "file", compiler)
-    assert cache.binary("a", 90) == b"a for 90"
-    assert cache.binary("b", 90) == b"b for 90"
-    assert caplog.text.count("compiled kernels are not kept") == 1
-
-
 def test_threads_that_want_the_same_wait_for_one() -> None:
     gate = threading.Event()
     calls: list[str] = []
@@ -484,7 +439,7 @@ def test_threads_that_want_the_same_wait_for_one() -> None:
         gate.wait(10)
         return b"made"
 
-    cache = KernelCache(None, slow)
+    cache = KernelCache(Binaries(None), slow)
     with ThreadPoolExecutor(8) as threads:
         results = [threads.submit(cache.binary, "a", 90) for _ in range(8)]
         gate.set()
@@ -500,7 +455,7 @@ def test_kernels_of_a_graph_are_made_side_by_side(monkeypatch: pytest.MonkeyPatc
         together.wait()
         return source.encode()
 
-    cache = KernelCache(None, compiler)
+    cache = KernelCache(Binaries(None), compiler)
     cache.fill(iter("abc"), 90)
     assert [cache.binary(each, 90) for each in "abc"] == [b"a", b"b", b"c"]
     assert cache.compiled == 3
@@ -512,7 +467,7 @@ def test_what_fails_beside_others_is_told() -> None:
             raise CompilationError("no")
         return source.encode()
 
-    cache = KernelCache(None, compiler)
+    cache = KernelCache(Binaries(None), compiler)
     with pytest.raises(CompilationError, match="no"):
         cache.fill(iter("abc"), 90)
     assert len(cache) == 2
@@ -527,20 +482,10 @@ def test_a_failure_is_not_kept() -> None:
             raise error
         return b"made"
 
-    cache = KernelCache(None, compiler)
+    cache = KernelCache(Binaries(None), compiler)
     with pytest.raises(CompilationError):
         cache.binary("a", 90)
     assert cache.binary("a", 90) == b"made"
-
-
-def test_where_binaries_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert cache_folder("") == Path("/caches/dmlserve/kernels")
-    assert cache_folder("/other") == Path("/other")
-    assert cache_folder("none") is None
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert cache_folder("") == Path("/home/someone/.cache/dmlserve/kernels")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from weakref import WeakSet
 import numpy as np
 import pytest
 
+from app.devices.binaries import Binaries
 from app.devices.cuda import compiler, context
 from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.context import Context
@@ -108,7 +109,7 @@ def test_binaries_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         made.append(source)
         return source.encode()
 
-    cache = KernelCache(None, compile_source)
+    cache = KernelCache(Binaries(None), compile_source)
     for source in "abcadaeb":
         assert cache.binary(source, 90) == source.encode()
     assert made == [*"abcdeb"]

@@ -17,6 +17,7 @@ import pytest
 
 from app.contract.validation import validate
 from app.devices import placement
+from app.devices.binaries import Binaries
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cuda import pinned as cuda_staging
 from app.devices.cuda.compiler import KernelCache
@@ -64,7 +65,7 @@ class FakeGpu:
         self.is_brief = False
         self.slots = SimpleNamespace(pinned_bytes=0)
         self.pool_bytes = 0
-        self.cache = KernelCache(None)
+        self.cache = KernelCache(Binaries(None))
 
     def info(self) -> DeviceInfo:
         return DeviceInfo(self.name, "cuda", "a fake", 1, 1, [], out_of_service=self.out_of_service)

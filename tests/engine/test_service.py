@@ -427,7 +427,7 @@ def test_a_gpu_leaves_the_inputs_as_they_are(service: Service) -> None:
 
 
 def test_without_llvm_numpy_computes_all(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def unavailable() -> None:
+    def unavailable(*_: object) -> None:
         raise Unavailable("it is not installed")
 
     caplog.set_level(logging.INFO)

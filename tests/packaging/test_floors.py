@@ -30,7 +30,7 @@ FLOORS = [
     {"app.operators"},
     {"app.graphs"},
     {"app.models.onnx"},
-    {"app.devices.device", "app.devices.layout"},
+    {"app.devices.binaries", "app.devices.device", "app.devices.layout"},
     {"app.devices.cpu.threads", "app.devices.schedules"},
     {"app.devices.cpu.numpy"},
     {"app.devices.cpu.llvm"},

@@ -1,23 +1,18 @@
-"""From CUDA C++ to binaries: NVRTC with options of our own, and a cache of what it made on disk.
+"""From CUDA C++ to binaries: NVRTC with options of our own, and a cache of what it made.
 
 CuPy's own compiler is passed by because it adds -ftz=true, which would lose subnormal numbers.
 """
 
 import hashlib
-import logging
-import os
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
+from app.devices.binaries import Binaries
 from app.settings import processors
 from app.stages import inherited, staged
-
-log = logging.getLogger("app.execution")
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=false", "-default-device")
 """Every operation rounds once, as IEEE 754 says, and subnormal numbers are numbers."""
@@ -61,16 +56,13 @@ def compile_source(source: str, architecture: int, options: Sequence[str] = OPTI
 
 
 class KernelCache:
-    """Binaries by source, options, architecture and NVRTC's version, KEPT of them in memory, all under `folder`.
-
-    A file is written beside its place and renamed, so that another process sees all of it or nothing, and is believed
-    only if the hash at its head fits. A folder that cannot be written costs time and a warning, no more.
-    """
+    """Binaries by source, options, architecture and NVRTC's version, KEPT of them in memory, and all those of
+    `binaries`."""
 
     def __init__(
-        self, folder: Path | None, compiler: Callable[[str, int, Sequence[str]], bytes] = compile_source
+        self, binaries: Binaries, compiler: Callable[[str, int, Sequence[str]], bytes] = compile_source
     ) -> None:
-        self._folder = folder
+        self._binaries = binaries
         self._compile = compiler
         self._version = "unknown"
         self._made: OrderedDict[str, Future[bytes]] = OrderedDict()
@@ -95,7 +87,7 @@ class KernelCache:
                 self._made.move_to_end(key)
         if mine:
             try:
-                made.set_result(self._read(key) or self._make(key, source, architecture, options))
+                made.set_result(self._binaries.read(key) or self._make(key, source, architecture, options))
             except BaseException as error:
                 with self._lock:
                     self._made.pop(key, None)
@@ -113,50 +105,11 @@ class KernelCache:
         if self._version == "unknown":
             self._version = ".".join(map(str, nvrtc_version()))
         parts = [source, *options, f"sm_{architecture}", f"NVRTC {self._version}"]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest() + ".cubin"
 
     def _make(self, key: str, source: str, architecture: int, options: Sequence[str]) -> bytes:
         binary = staged("compile", self._compile, source, architecture, options)
         with self._lock:
             self.compiled += 1
-        self._write(key, binary)
+        self._binaries.write(key, binary)
         return binary
-
-    def _read(self, key: str) -> bytes | None:
-        folder = self._folder  # which another thread may give up meanwhile
-        if folder is None:
-            return None
-        try:
-            stored = (folder / f"{key}.cubin").read_bytes()
-        except OSError:
-            return None
-        head, binary = stored[:32], stored[32:]
-        return binary if head == hashlib.sha256(binary).digest() else None
-
-    def _write(self, key: str, binary: bytes) -> None:
-        folder = self._folder
-        if folder is None:
-            return
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=folder)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(hashlib.sha256(binary).digest() + binary)
-                os.replace(name, folder / f"{key}.cubin")
-            except OSError:  # as of a disk that is full, which is not to stay so
-                os.unlink(name)
-                raise
-        except OSError as error:
-            log.warning("compiled kernels are not kept: %s: %s", folder, error.strerror)
-            self._folder = None
-
-
-def cache_folder(setting: str) -> Path | None:
-    """Where binaries are kept: `setting`, by default where XDG has caches; nowhere if it is `none`."""
-    if setting == "none":
-        return None
-    if setting:
-        return Path(setting)
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
-    return Path(home) / "dmlserve" / "kernels"

@@ -1,14 +1,18 @@
 """LLVM: from assembly to functions for this processor."""
 
 import ctypes
+import hashlib
 import mmap
 import platform
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
+from app.devices.binaries import Binaries
 from app.devices.cpu.llvm import chosen, halves, vectors
 from app.devices.cpu.llvm.calling import CallOver, call_over
 from app.devices.cpu.llvm.symbols import undefined
@@ -53,14 +57,18 @@ class Unavailable(Exception):
 
 
 class Compiler:
-    """LLVM in this process. Raises Unavailable. Safe to use from several threads."""
+    """LLVM in this process. Raises Unavailable. Safe to use from several threads.
 
-    def __init__(self) -> None:
+    Of `binaries` it takes what was compiled before, and keeps there what was not.
+    """
+
+    def __init__(self, binaries: Binaries | None = None) -> None:
         try:
             from llvmlite import binding  # noqa: PLC0415 - the wheel does not exist for every platform
         except Exception as error:
             raise Unavailable(f"llvmlite cannot be loaded: {error}") from error
         self._llvm: Any = binding
+        self._binaries = binaries
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         self._features = binding.get_host_cpu_features()
@@ -142,13 +150,7 @@ class Compiler:
         """A module as llvmlite has it, made quick for llvmlite's `machine`, which has these `registers`."""
         is_by_float32 = _divides_halves(source) or not self._features.get(OF_HALVES)
         loads_apart = is_by_float32 and " half " in source and machine.triple.startswith("x86_64")
-        source = _HEAD.sub(rf"\g<0>{_REALIGNS}", source)
-        if not self._features.get(STEADY):
-            source = source.replace(vectors.WIDE, "")
-        if registers != "avx512":
-            source = source.replace(vectors.FOUR_VECTORS, "")
-        source = chosen.defined(source, registers)
-        source, forms = vectors.prepared(source, registers, guesses=self.computes_whole)
+        source, forms = self._given(source, registers)
         module = self._llvm.parse_assembly(source)
         module.verify()
         options = self._llvm.create_pipeline_tuning_options(speed_level=2)
@@ -166,6 +168,16 @@ class Compiler:
         if loads_apart:
             module = self._llvm.parse_assembly(halves.loaded_apart(str(module)))
         return module
+
+    def _given(self, source: str, registers: Registers) -> tuple[str, str]:
+        """What LLVM is given for a module: its source for such `registers`, and the forms of functions for vectors."""
+        source = _HEAD.sub(rf"\g<0>{_REALIGNS}", source)
+        if not self._features.get(STEADY):
+            source = source.replace(vectors.WIDE, "")
+        if registers != "avx512":
+            source = source.replace(vectors.FOUR_VECTORS, "")
+        source = chosen.defined(source, registers)
+        return vectors.prepared(source, registers, guesses=self.computes_whole)
 
     def functions(self, source: str, types: Mapping[str, Any]) -> list[Any]:
         """The functions of a module that are named in `types`, each of that type of ctypes', which keep its memory."""
@@ -191,7 +203,22 @@ class Compiler:
         return f"{features},-{OF_HALVES}" if is_by_float32 else features
 
     def _code(self, source: str) -> bytes:
-        """A module's object file."""
+        """A module's object file, compiled now or before."""
+        if self._binaries is None:
+            return self._emitted(source)
+        key = self._key(source)
+        found = self._binaries.read(key)
+        if found is None:
+            found = self._emitted(source)
+            self._binaries.write(key, found)
+        return found
+
+    def _key(self, source: str) -> str:
+        """A hash of all that an object file depends on."""
+        told = source, self._given(source, self.registers), self._features_for(source), self._llvm.get_host_cpu_name()
+        return hashlib.sha256(repr((told, self.version, _passes())).encode()).hexdigest() + ".o"
+
+    def _emitted(self, source: str) -> bytes:
         machine = self._llvm.Target.from_default_triple().create_target_machine(
             cpu=self._llvm.get_host_cpu_name(), features=self._features_for(source), opt=3
         )
@@ -218,6 +245,13 @@ class Compiler:
         engine.add_object_file(self._llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         return engine
+
+
+@cache
+def _passes() -> str:
+    """A hash of how modules are compiled: of the code that does it."""
+    files = [Path(each) for each in (__file__, vectors.__file__, halves.__file__)]
+    return hashlib.sha256(b"".join([each.read_bytes() for each in files])).hexdigest()
 
 
 def _divides_halves(source: str) -> bool:
