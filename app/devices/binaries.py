@@ -49,7 +49,7 @@ class Binaries:
         except OSError:
             return None
         head, binary = stored[:32], stored[32:]
-        return binary if head == hashlib.sha256(binary).digest() else None
+        return binary if head == _head(key, binary) else None
 
     def write(self, key: str, binary: bytes) -> None:
         """Keep it, if there is room on the disk."""
@@ -62,7 +62,7 @@ class Binaries:
             handle, name = tempfile.mkstemp(prefix=f"{key}.", dir=folder)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(hashlib.sha256(binary).digest() + binary)
+                    file.write(_head(key, binary) + binary)
                 os.replace(name, folder / key)
             except OSError:  # as of a disk that is full, which is not to stay so
                 os.unlink(name)
@@ -76,6 +76,11 @@ class Binaries:
             if self._bytes is None or self._bytes + more > MOST_BYTES:
                 self._bytes = _cleared(folder, MOST_BYTES - more)
             self._bytes += more
+
+
+def _head(key: str, binary: bytes) -> bytes:
+    """A hash of both, so that a file is not believed under another one's name either."""
+    return hashlib.sha256(key.encode() + binary).digest()
 
 
 def _cleared(folder: Path, most: int) -> int:

@@ -50,6 +50,13 @@ def test_a_damaged_file_is_not_believed(folder: Path, damage: Callable[[bytes], 
     assert kept.read(key(1)) == b"code"
 
 
+def test_a_file_under_another_name_is_not_believed(folder: Path) -> None:
+    kept = Binaries(folder)
+    kept.write(key(1), b"code")
+    (folder / key(1)).rename(folder / key(2))
+    assert kept.read(key(2)) is None
+
+
 @pytest.mark.parametrize(("owner", "user", "is_believed"), [(5, 5, True), (0, 5, True), (6, 5, False), (5, 0, False)])
 def test_the_code_of_others_is_not_executed(folder: Path, owner: int, user: int, is_believed: bool) -> None:
     kept = Binaries(folder)
