@@ -75,9 +75,11 @@ def _suggestion(given: str, known: tuple[str, ...]) -> str:
     by_words = {_words(name): name for name in reversed(known)}
     if elsewhere := by_words.get(_MEANT.get(asked.replace("_", ""), "")):
         return f" Did you mean {elsewhere}?"
-    having = [name for words, name in by_words.items() if f"_{asked}_" in f"_{words}_"]
+    if asked in by_words:
+        return f" Did you mean {by_words[asked]}?"
+    having = [name for name in known if f"_{asked}_" in f"_{name.lower()}_"]
     if having:
-        return f" Did you mean {min(reversed(having), key=len)}?"
+        return f" Did you mean {min(having, key=len)}?"
     likeness = 0.6 if given.isalpha() and len(given) <= _SHORT else 0.75
     lower = {name.lower(): name for name in reversed(known)}
     found = get_close_matches(given.lower(), lower, 1, likeness)

@@ -78,3 +78,4 @@ def test_feature_levels(given: str) -> None:
 def test_fields_in_the_other_way_to_write_words() -> None:
     assert did_you_mean("data_type", ["DataType", "Sizes"]) == " Did you mean DataType?"
     assert did_you_mean("featureLevel", ["feature_level"]) == " Did you mean feature_level?"
+    assert did_you_mean("Size", ["TotalTensorSizeInBytes", "Sizes"]) == " Did you mean Sizes?"
