@@ -258,9 +258,7 @@ def test_every_refusal_is_listed(document: Json, method: str, path: str) -> None
         expected |= {413, 415, 503}
     if name == "timeGraph":
         expected |= {413, 503, 504}
-    if path.startswith("/v1/") and method == "post":
-        expected |= {422}
-    if name == "listOperators":
+    if path.startswith("/v1/"):
         expected |= {422}
     if name in (*DISPATCHES, *INFER, "runDxDispatch", "dispatchFiles", "dropGraph"):
         expected |= {504}
