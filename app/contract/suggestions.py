@@ -55,10 +55,15 @@ _ELSEWHERE = {
     "INT32": "int",
     "INT64": "long",
     "UINT8": "bool boolean byte",
+    "DataType": "dtype",
+    "Sizes": "shape dims",
+    "WindowSize": "kernelsize kernelshape windowdimensions",
+    "StartPadding": "pads padding",
+    "GroupCount": "group groups",
 }
 """DirectML's names, and what WebNN, ONNX and NumPy call the same, where that is not like it or more like another."""
 
-_MEANT = {word: name.lower() for name, words in _ELSEWHERE.items() for word in words.split()}
+_MEANT = {word: name.lower().replace("_", "") for name, words in _ELSEWHERE.items() for word in words.split()}
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
@@ -73,8 +78,10 @@ def _suggestion(given: str, known: tuple[str, ...]) -> str:
         return ""
     asked = _words(given)
     by_words = {_words(name): name for name in reversed(known)}
-    if elsewhere := by_words.get(_MEANT.get(asked.replace("_", ""), "")):
-        return f" Did you mean {elsewhere}?"
+    if elsewhere := _MEANT.get(asked.replace("_", "")):
+        for words, name in by_words.items():
+            if words.replace("_", "") == elsewhere:
+                return f" Did you mean {name}?"
     if asked in by_words:
         return f" Did you mean {by_words[asked]}?"
     having = [name for name in known if f"_{asked}_" in f"_{name.lower()}_"]

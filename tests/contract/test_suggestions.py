@@ -4,6 +4,7 @@ import pytest
 
 from app.contract.constants import DataType, ReduceFunction
 from app.contract.suggestions import _ELSEWHERE, did_you_mean
+from app.contract.tensors import TensorDesc
 from app.operators.catalog import OPERATORS
 
 SHORT = [name.removeprefix("DML_OPERATOR_").lower() for name in OPERATORS]
@@ -56,10 +57,9 @@ def test_operators_of_webnn_and_onnx(given: str, meant: str) -> None:
 
 
 def test_what_others_call_it_leads_to_a_name_that_there_is() -> None:
-    known = (
-        {name.upper() for name in SHORT} | {str(each) for each in DataType} | {each.value for each in ReduceFunction}
-    )
-    assert known.issuperset(_ELSEWHERE)
+    known = {name.upper() for name in SHORT} | {str(each) for each in DataType} | {str(each) for each in ReduceFunction}
+    fields = {name for operator in OPERATORS.values() for name in operator.model_fields} | set(TensorDesc.model_fields)
+    assert (known | fields).issuperset(_ELSEWHERE)
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,6 @@ def test_feature_levels(given: str) -> None:
 def test_fields_in_the_other_way_to_write_words() -> None:
     assert did_you_mean("data_type", ["DataType", "Sizes"]) == " Did you mean DataType?"
     assert did_you_mean("featureLevel", ["feature_level"]) == " Did you mean feature_level?"
+    assert did_you_mean("kernel_shape", ["DimensionCount", "WindowSize"]) == " Did you mean WindowSize?"
+    assert did_you_mean("dtype", ["data", "datatype"]) == " Did you mean datatype?"
     assert did_you_mean("Size", ["TotalTensorSizeInBytes", "Sizes"]) == " Did you mean Sizes?"
