@@ -130,6 +130,10 @@ def everything(part: Any) -> Iterator[Json]:
         yield from everything(each)
 
 
+def test_it_says_under_which_license(document: Json) -> None:
+    assert document["info"]["license"] == {"name": "MIT", "identifier": "MIT"}
+
+
 def test_it_is_valid_openapi(document: Json) -> None:
     assert document["openapi"].startswith("3.1.")
     assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []

@@ -137,6 +137,7 @@ def install(app: FastAPI) -> None:
             description=app.description,
             routes=app.routes,
             tags=app.openapi_tags,
+            license_info=app.license_info,
         )
         for route in app.routes:
             if isinstance(route, Route) and route.include_in_schema:
