@@ -18,14 +18,14 @@ CODECS: dict[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), M
 """By media type, the default first."""
 
 _BEGINNINGS = (
-    ("application/json", re.compile(rb"\s{0,8}\{"), "JSON", "Content-Type"),
-    ("application/msgpack", re.compile(rb"[\x80-\x8f\xde\xdf]"), "MessagePack", "Content-Type"),
-    ("application/x-npy", re.compile(rb"\x93NUMPY"), "an npy file", "Content-Type"),
-    ("application/x-npz", re.compile(rb"PK\x03\x04"), "an npz file", "Content-Type"),
-    (None, re.compile(rb"\x1f\x8b"), "gzip", "Content-Encoding"),
-    (None, re.compile(rb"\x28\xb5\x2f\xfd"), "zstd", "Content-Encoding"),
+    ("application/json", re.compile(rb"\s{0,8}\{"), "JSON"),
+    ("application/msgpack", re.compile(rb"[\x80-\x8f\xde\xdf]"), "MessagePack"),
+    ("application/x-npy", re.compile(rb"\x93NUMPY"), "an npy file"),
+    ("application/x-npz", re.compile(rb"PK\x03\x04"), "an npz file"),
+    (None, re.compile(rb"\x1f\x8b"), "gzip, which Content-Encoding has to say"),
+    (None, re.compile(rb"\x28\xb5\x2f\xfd"), "zstd, which Content-Encoding has to say"),
 )
-"""Media types, how bodies of them begin, what they are called, and the field that has to say so."""
+"""Media types, how bodies of them begin, and what they are called; what is compressed has none."""
 
 LIGHT = 1 << 13
 """Bytes of structure that are read and judged in so little time, whatever they are, that an event loop may do it."""
@@ -70,7 +70,7 @@ def read_document(
 
 def _probably(codec: Decoder, body: Body) -> str:
     """What an unreadable `body` probably is, if that is something else than `codec` reads; else nothing."""
-    for kind, beginning, called, field in _BEGINNINGS:
+    for kind, beginning, called in _BEGINNINGS:
         if kind != codec.media_type and beginning.match(body):
-            return f" By its first bytes it may be {called}, which {field} has to say."
+            return f" By its first bytes it may be {called}."
     return ""
