@@ -210,7 +210,7 @@ def test_a_path_that_is_almost_one(client: httpx.Client) -> None:
 )
 def test_a_query_that_nobody_reads_is_refused(client: httpx.Client, method: str, path: str) -> None:
     """Who sends `device` in it believes that it is heeded."""
-    body = {} if method == "POST" else None
+    body: dict[str, object] | None = {} if method == "POST" else None
     error = error_at("/device", client.request(method, f"{path}?device=cuda:0", json=body))
     assert error["given"] == "cuda:0"
     assert error["type"] == "/errors#field-unknown"
