@@ -137,6 +137,7 @@ def create_app(
         version=__version__,
         description="DirectML's operator contract as an HTTP microservice. Each operator by itself, with its formula, "
         "curve and support table, is at [/operators](operators).",
+        license_info={"name": "MIT", "identifier": "MIT"},
         openapi_url=None,
         openapi_tags=[
             {"name": "native", "description": "Dispatch of operators and what they are capable of."},

@@ -1,6 +1,7 @@
 """How lists of JSON numbers nest: their brackets are compared with those that a tensor's sizes ask for."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,6 +11,9 @@ from app.contract.tensors import MAX_RANK, TensorDesc
 from app.contract.violations import ContractError
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
+
+_NOTHING = re.compile(rb"[\[\s]*+\]")
+"""How a list begins whose first list, or itself, is empty."""
 
 _AS_DIGIT = bytes.maketrans(NUMBER, b"0" * len(NUMBER))
 _DIGITS = b"0123456789"
@@ -60,6 +64,10 @@ def shape_of(elements: Elements, text: Buffer, memory: MemoryShare) -> list[int]
                 f"Data of {elements.name} are lists {depth} deep; a tensor has at most {MAX_RANK} dimensions.",
                 depth,
                 MAX_RANK,
+            )
+        if _NOTHING.match(text):
+            raise elements.refused(
+                f"Data of {elements.name} are an empty list; a tensor has at least one element.", 0, ">= 1"
             )
         shape: list[int] = []
         unit = 0  # length of an element of the list that is looked at

@@ -287,10 +287,11 @@ class Service:
     def check_device(self, name: str) -> None:
         """Raises ContractError."""
         if name != "auto" and name not in self.devices:
-            allowed = ["auto", *self.devices]
+            allowed, troubles = ["auto", *self.devices], self.placement.troubles()
+            why = f", since {troubles[0]}" if troubles and name.startswith("cuda") else ""
             raise refused(
                 ("device",),
-                f"There is no device {in_words(name)}; give {' or '.join(allowed)}.{did_you_mean(name, allowed)}",
+                f"There is no device {in_words(name)}{why}; give {' or '.join(allowed)}.{did_you_mean(name, allowed)}",
                 name,
                 allowed,
             )

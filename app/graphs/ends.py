@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
+from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, element_name
 from app.contract.validation import abbreviate, in_words
 from app.contract.violations import Path, Violation
@@ -22,7 +23,8 @@ from app.operators.operator import Operator, Role
 _DATA = ("Data",)
 """What the only output of a constant is called: the field that it comes from."""
 
-_SHOWN = 8
+_SHOWN, _COMPARED = 8, 256
+"""So many names are told, and so many are compared with one that nobody has."""
 
 
 def bind_points(operator: Operator, role: Role) -> Sequence[str]:
@@ -62,6 +64,11 @@ def listed(values: Collection[object]) -> str:
     """The first few of `values`, for a message. It takes no longer for more of them."""
     shown = ", ".join(str(abbreviate(value)) for value in islice(values, _SHOWN))
     return f"{shown} and {len(values) - _SHOWN} more" if len(values) > _SHOWN else shown
+
+
+def _meant(name: str, names: Collection[str]) -> str:
+    """Which of `names` was probably meant. Of more than can be compared soon, nothing is said."""
+    return did_you_mean(name, names) if len(names) <= _COMPARED else ""
 
 
 def _one_of(names: Collection[str]) -> object:
@@ -183,7 +190,7 @@ class NodeEnds:
                 self._say(
                     (*path, field),
                     f"{field} is {in_words(value)} but no node has that Name; there are "
-                    f"{listed(self._by_name) or 'none with one'}.",
+                    f"{listed(self._by_name) or 'none with one'}.{_meant(value, self._by_name)}",
                     abbreviate(value),
                     _one_of(self._by_name),
                 )

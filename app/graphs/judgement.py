@@ -222,7 +222,7 @@ class _Judgement:
                 called = self._ends.called(writer.node)
                 self._say(
                     path,
-                    f"{_at(path)} leads from {called} to itself; a graph has no circles.",
+                    f"{_at(path)} leads from {called} to itself; a graph has no cycles.",
                     [writer.node],
                     "a node that does not depend on the reader",
                 )
@@ -320,14 +320,14 @@ class _Judgement:
     # The graph
 
     def _order(self) -> list[int]:
-        order, circles = put_in_order(len(self._desc.Nodes), self._links)
-        for circle in circles:
-            last = max(self._link_edges[position] for position in circle)
-            nodes = [self._links[position].writer for position in circle]
+        order, cycles = put_in_order(len(self._desc.Nodes), self._links)
+        for cycle in cycles:
+            last = max(self._link_edges[position] for position in cycle)
+            nodes = [self._links[position].writer for position in cycle]
             way = listed([self._ends.called(node) for node in nodes])
             self._say(
                 ("IntermediateEdges", last),
-                f"IntermediateEdges[{last}] closes a circle of {len(nodes)} nodes, {way}; a graph has no circles.",
+                f"IntermediateEdges[{last}] closes a cycle of {len(nodes)} nodes, {way}; a graph has no cycles.",
                 abbreviate(nodes),
                 "a node that does not depend on the reader",
             )

@@ -1,4 +1,4 @@
-"""Nodes put into an order in which they can run, and the circles that have none."""
+"""Nodes put into an order in which they can run, and the cycles that have none."""
 
 import heapq
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ class Link(NamedTuple):
 
 
 def put_in_order(nodes: int, links: Sequence[Link]) -> tuple[list[int], list[list[int]]]:
-    """The nodes 0 to `nodes` - 1, each after all that it reads; and circles, as positions in `links`.
+    """The nodes 0 to `nodes` - 1, each after all that it reads; and cycles, as positions in `links`.
 
-    Of several orders it is the one that stays closest to that of the indices. Nodes in circles, and those that wait for
-    them, are not in it. Every circle found shares no node with another; of circles that touch only one is found.
+    Of several orders it is the one that stays closest to that of the indices. Nodes in cycles, and those that wait for
+    them, are not in it. Every cycle found shares no node with another; of cycles that touch only one is found.
     """
     readers: list[list[int]] = [[] for _ in range(nodes)]
     waits_for = [0] * nodes
@@ -32,17 +32,17 @@ def put_in_order(nodes: int, links: Sequence[Link]) -> tuple[list[int], list[lis
             waits_for[reader] -= 1
             if not waits_for[reader]:
                 heapq.heappush(ready, reader)
-    return order, _circles(waits_for, links) if len(order) < nodes else []
+    return order, _cycles(waits_for, links) if len(order) < nodes else []
 
 
-def _circles(waits_for: Sequence[int], links: Sequence[Link]) -> list[list[int]]:
+def _cycles(waits_for: Sequence[int], links: Sequence[Link]) -> list[list[int]]:
     """Circles among nodes that wait for one of themselves, as each of these does.
 
-    From every node one way back is taken, to a node that it waits for: it ends in a circle, or in a way taken before.
+    From every node one way back is taken, to a node that it waits for: it ends in a cycle, or in a way taken before.
     """
     back = {link.reader: position for position, link in enumerate(links) if waits_for[link.writer]}
     walks: dict[int, int] = {}  # in which walk a node was met
-    circles = []
+    cycles = []
     for start in back:
         node, way = start, []
         while node not in walks:
@@ -51,5 +51,5 @@ def _circles(waits_for: Sequence[int], links: Sequence[Link]) -> list[list[int]]
             node = links[back[node]].writer
         if walks[node] == start:
             entry = next(i for i, position in enumerate(way) if links[position].reader == node)
-            circles.append(list(reversed(way[entry:])))
-    return circles
+            cycles.append(list(reversed(way[entry:])))
+    return cycles

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import itertools
 import logging
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -246,6 +247,12 @@ def test_a_device_that_there_is_not(service: Service) -> None:
     for name in ("auto", "numpy"):
         assert at_once(service.prepare(validate(DispatchRequest, SMALL | {"device": name}))).device.name == "numpy"
         assert service.prepare_graph(compiled, name).device.name == "numpy"
+
+
+def test_a_gpu_that_there_is_not_tells_why(service: Service) -> None:
+    (why,) = service.placement.troubles()
+    with pytest.raises(ContractError, match=f"^There is no device cuda:0, since {re.escape(why)}; give auto or numpy"):
+        service.check_device("cuda:0")
 
 
 def test_where_in_a_request_it_is_wrong(service: Service) -> None:

@@ -99,7 +99,7 @@ def to_itself(pairs: Pairs, pair: int) -> None:
     pairs.missing_outputs.append(f"/Nodes/{2 * pair}")
 
 
-def circle(pairs: Pairs, pair: int) -> None:
+def cycle(pairs: Pairs, pair: int) -> None:
     """The first of the pair adds what the second one makes."""
     pairs.document["Nodes"][2 * pair]["Desc"] = {
         "Type": "ELEMENT_WISE_ADD",
@@ -150,7 +150,7 @@ MISTAKES: tuple[Callable[[Pairs, int], None], ...] = (
     owned,
     doubled,
     to_itself,
-    circle,
+    cycle,
     invalid,
     output_of_another,
     unconnected,

@@ -228,7 +228,7 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
         [0],
         "a node that does not depend on the reader",
     ),
-    "circle": (
+    "cycle": (
         graph([relu(), add("sum"), relu()], [into(0, 0)], [out(2)], [between(2, 1, 1), between(0, 1), between(1, 2)]),
         "/IntermediateEdges/2",
         [1, 2],
@@ -515,7 +515,17 @@ def test_names_in_messages_are_short() -> None:
         assert len(str(violation.allowed)) <= 90
 
 
-def test_long_circles() -> None:
+def test_a_misspelt_node() -> None:
+    (violation,) = refusals(graph([relu("first")], [into(0, "frist")], [out("first")]))
+    assert violation.message == "ToNode is frist but no node has that Name; there are first. Did you mean first?"
+
+
+def test_a_cycle_is_called_one() -> None:
+    (violation,) = refusals(graph([add()], [into(0, 0)], [out(0)], [between(0, 0, 1)]))
+    assert violation.message == "IntermediateEdges[0] leads from Nodes[0] to itself; a graph has no cycles."
+
+
+def test_long_cycles() -> None:
     document = chain(5_000)
     document["Nodes"][-1] = add()
     document["IntermediateEdges"].append(between(0, 4_999, 1))

@@ -188,6 +188,40 @@ def test_unknown_paths(client: httpx.Client, path: str) -> None:
     refusal_of(client.get(httpx.URL(str(client.base_url)).copy_with(raw_path=path.encode())), 404)
 
 
+def test_a_path_that_is_almost_one(client: httpx.Client) -> None:
+    said = "There is nothing at /v1/dispatch/. Did you mean /v1/dispatch?"
+    assert refusal_of(client.post("/v1/dispatch/", json={}), 404)["detail"] == said
+    assert client.post("/v2/repository/indx").json() == {
+        "error": "There is nothing at /v2/repository/indx. Did you mean /v2/repository/index?"
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/dispatch"),
+        ("GET", "/v1/graphs"),
+        ("POST", "/v1/graphs"),
+        ("POST", "/v1/graphs/0123/dispatch"),
+        ("GET", "/v1/capabilities"),
+        ("POST", "/v1/feature-support"),
+        ("GET", "/v1/operators/ACTIVATION_CELU"),
+    ],
+)
+def test_a_query_that_nobody_reads_is_refused(client: httpx.Client, method: str, path: str) -> None:
+    """Who sends `device` in it believes that it is heeded."""
+    body: dict[str, object] | None = {} if method == "POST" else None
+    error = error_at("/device", client.request(method, f"{path}?device=cuda:0", json=body))
+    assert error["given"] == "cuda:0"
+    assert error["type"] == "/errors#field-unknown"
+    assert error["message"].startswith("device is not a field of the query; ")
+
+
+@pytest.mark.parametrize("path", ["/", "/health/ready", "/metrics", "/v2", "/openapi.json"])
+def test_elsewhere_a_query_may_hold_what_it_likes(client: httpx.Client, path: str) -> None:
+    assert client.get(f"{path}?utm_source=x").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
@@ -207,7 +241,7 @@ def test_unknown_paths(client: httpx.Client, path: str) -> None:
 def test_methods(client: httpx.Client, path: str, allowed: str) -> None:
     for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "PROPFIND"} - set(allowed.split(", ")):
         response = client.request(method, path)
-        assert "Allow" in refusal_of(response, 405)["detail"]
+        assert refusal_of(response, 405)["detail"].endswith(f"allowed are {response.headers['allow']}.")
         assert response.headers["allow"] == allowed
     options = client.options(path)
     assert (options.status_code, options.headers["allow"]) == (204, allowed)

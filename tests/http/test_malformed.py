@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import gzip
 import json
 import struct
 from typing import Any
@@ -32,6 +33,26 @@ def post(client: httpx.Client, kind: str, body: str | bytes) -> httpx.Response:
 def test_the_documents_that_are_spoilt_below_are_valid(client: httpx.Client) -> None:
     output_of(post(client, JSON, VALID_JSON))
     output_of(post(client, MSGPACK, VALID_MSGPACK))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        (JSON, VALID_MSGPACK, "MessagePack"),
+        (MSGPACK, VALID_JSON, "JSON"),
+        (JSON, gzip.compress(VALID_JSON), "gzip, which Content-Encoding has to say"),
+        (MSGPACK, b"\x28\xb5\x2f\xfd" + bytes(9), "zstd, which Content-Encoding has to say"),
+        (JSON, b"\x93NUMPY\1\0", "an npy file"),
+        (JSON, b"PK\3\4" + bytes(40), "an npz file"),
+    ],
+)
+def test_what_is_sent_as_something_else_is_recognized(client: httpx.Client, kind: str, body: bytes, said: str) -> None:
+    assert refusal_of(post(client, kind, body), 400)["detail"].endswith(f" it may be {said}.")
+
+
+def test_what_is_only_spoilt_is_told_as_that(client: httpx.Client) -> None:
+    for kind, body in ((JSON, VALID_JSON[:-1]), (MSGPACK, VALID_MSGPACK[:-1])):
+        assert "may be" not in refusal_of(post(client, kind, body), 400)["detail"]
 
 
 class TestJson:

@@ -216,9 +216,15 @@ def test_ragged_lists_are_refused_with_their_place(client: httpx.Client, values:
     assert f"ragged: {place} is" in error["message"]
 
 
-@pytest.mark.parametrize("values", [[], [[]], [[], []], [[[[[[[[[1]]]]]]]]]])
-def test_lists_that_are_no_tensor(client: httpx.Client, values: list[Any]) -> None:
-    error_at("/inputs/InputTensor", dispatch(client, absolute(), {"InputTensor": values}))
+@pytest.mark.parametrize("values", [[], [[]], [[], []], [[[]]]])
+def test_lists_that_hold_nothing(client: httpx.Client, values: list[Any]) -> None:
+    error = error_at("/inputs/InputTensor", dispatch(client, absolute(), {"InputTensor": values}))
+    assert error["message"] == "Data of InputTensor are an empty list; a tensor has at least one element."
+    assert (error["given"], error["allowed"]) == (0, [">= 1"])
+
+
+def test_lists_that_nest_too_deep(client: httpx.Client) -> None:
+    error_at("/inputs/InputTensor", dispatch(client, absolute(), {"InputTensor": [[[[[[[[[1]]]]]]]]]}))
 
 
 def test_numbers_are_limited_in_number(client: httpx.Client) -> None:

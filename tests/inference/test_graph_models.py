@@ -171,11 +171,15 @@ class TestInference:
         ({"inputs": [*BOTH["inputs"], listed("b", A)]}, "b is no input of this graph; inputs are x, a."),
         (
             {"inputs": [*BOTH["inputs"], listed("a", A)]},
-            "A name stands twice among the inputs; give each tensor once.",
+            "a stands twice among the inputs; give each tensor once.",
         ),
         (
             BOTH | {"outputs": [{"name": "y"}]},
-            "y is none of the outputs of this request, which are sum, positive.",
+            "y is no output of this request; outputs are sum, positive.",
+        ),
+        (
+            BOTH | {"outputs": [{"name": "summ"}]},
+            "summ is no output of this request; outputs are sum, positive. Did you mean sum?",
         ),
         (
             BOTH | {"parameters": {"feature_level": "5_0"}},

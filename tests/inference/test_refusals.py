@@ -26,7 +26,7 @@ def test_a_misspelt_model(client: httpx.Client) -> None:
     for name in ("activation_celuu", "DML_OPERATOR_ACTIVATION_CELUU"):
         refused = post(client, f"/v2/models/{name}/infer", {"inputs": [INPUT]})
         assert error_of(refused, 404).endswith("Did you mean activation_celu?")
-    for given in ("FLOAT32", "fp32", "FP31"):
+    for given in ("FLOAT32", "fp32", "FP31", "float"):
         assert error_of(post(client, CELU, with_input(datatype=given))).endswith("INT64. Did you mean FP32?")
 
 
@@ -42,7 +42,7 @@ def test_a_misspelt_model(client: httpx.Client) -> None:
         ({"inputs": [INPUT], "model_name": "other"}, "model_name is other but the path says activation_celu."),
         ({"inputs": [INPUT], "model_version": "2"}, "model_version is 2 but the path says 1."),
         ({"inputs": []}, "InputTensor is missing; it is required here."),
-        ({"inputs": [INPUT, INPUT]}, "A name stands twice among the inputs; give each tensor once."),
+        ({"inputs": [INPUT, INPUT]}, "InputTensor stands twice among the inputs; give each tensor once."),
         (with_input(name="X"), "DML_OPERATOR_ACTIVATION_CELU has no input X; inputs are InputTensor."),
         (
             with_input(name="InputTensr"),
@@ -159,7 +159,7 @@ def test_tensors_of_an_array_are_given_from_0_on(client: httpx.Client) -> None:
             [{"name": "InputTensor"}],
             "DML_OPERATOR_ACTIVATION_CELU has no output InputTensor; outputs are OutputTensor.",
         ),
-        ([{"name": "OutputTensor"}] * 2, "A name stands twice among the outputs; give each tensor once."),
+        ([{"name": "OutputTensor"}] * 2, "OutputTensor stands twice among the outputs; give each tensor once."),
         (
             [{"name": "OutputTensor", "parameters": {"classification": 3}}],
             "outputs[0].parameters: classification is not a field here; known are binary_data, shared_memory_",
@@ -258,6 +258,7 @@ def test_numbers_that_are_not_json(client: httpx.Client, text: str) -> None:
         ),
         (b'{"inputs":[],"inputs":[]}', {}, "The name 'inputs' stands twice in one object"),
         (b"{}", {LENGTH: "3"}, "Inference-Header-Content-Length is 3 but the body has 2 bytes."),
+        (b'{"inputs":[{"parameters":{"binary_data_size":4}}]}abcd', {}, f"{LENGTH} is missing; it tells how many"),
         (b"{}", {LENGTH: "-1"}, "Inference-Header-Content-Length is -1; give the bytes of the JSON."),
         (b"{}", {LENGTH: "1" * 30}, "Inference-Header-Content-Length is 1111"),
         (b" " * (1 << 20), {LENGTH: "1" * 5000}, "Inference-Header-Content-Length is 1111"),

@@ -248,7 +248,7 @@ def test_labels_that_are_texts_need_not_be_asked_for() -> None:
         (regressor(LEQ, n_targets=1 << 28), "too many bytes|it is invalid"),
         (fifth(nodes_splits=SPLITS.astype(np.float64)), "does not compute it in FLOAT64"),
         (fifth(nodes_modes=np.array([0, 6, 1], np.uint8)), "is a member of a set"),
-        (fifth(nodes_trueleafs=[0, 0, 1]), "are deeper than 256, or lead in a circle"),
+        (fifth(nodes_trueleafs=[0, 0, 1]), "are deeper than 256, or lead in a cycle"),
         (fifth(tree_roots=[9]), "it is invalid: IndexError"),
         (vectors("SVMRegressor", "WAVELET"), "its kernel_type is WAVELET, not LINEAR, POLY, RBF, SIGMOID"),
         (vectors("SVMRegressor", n_supports=3), "its support_vectors are 16, where 12 are needed"),

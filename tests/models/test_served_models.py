@@ -287,7 +287,12 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
         ("", b"no model", "/onnx"),
         ("", without_type.SerializeToString(), "/onnx"),
     ):
-        error_at(pointer, client.post(f"/v1/graphs{query}", content=content, headers=octets))
+        error = error_at(pointer, client.post(f"/v1/graphs{query}", content=content, headers=octets))
+        if pointer == "/sizes" and query:
+            assert error["given"]
+    assert error_at("/sizes", client.post("/v1/graphs", content=data, headers=octets))["allowed"] == [["batch", 3]]
+    wrong = error_at("/sizes", client.post("/v1/graphs?sizes=2x4", content=data, headers=octets))
+    assert (wrong["given"], wrong["allowed"]) == ([2, 4], [["batch", 3]])
     refused = client.post("/v1/graphs", content=unsupported().SerializeToString(), headers=octets)
     assert refused.status_code == 422
     assert [each["pointer"] for each in refused.json()["errors"]] == ["/onnx", "/onnx"]
@@ -450,7 +455,7 @@ def test_settings_that_cannot_be(settings: dict[str, str], why: str, tmp_path: P
     ("stated", "why"),
     [
         ("2x3", "Name the inputs whose sizes are given: x, y"),
-        ("x:2", "Sizes of y are free"),
+        ("x:2", "Sizes of y are missing; they are free: b"),
         ("x:2,y:3,w:4", "no input w; there is x, y, z"),
     ],
 )
@@ -466,6 +471,9 @@ def test_sizes_without_a_name_stand_alone() -> None:
     assert parse_stated("x:,y:3").sizes == {"x": (), "y": (3,)}
     with pytest.raises(ValueError, match="either all sizes have a name"):
         parse_stated("2x3,y:4")
+    for twice in ("2,3", "x:2,x:3"):  # the last one would win
+        with pytest.raises(ValueError, match="of their own"):
+            parse_stated(twice)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """Documents out of bodies, in any representation."""
 
+import re
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from app.codecs.codec import Body, Codec, Decoder
 from app.codecs.json import JsonCodec
 from app.codecs.msgpack import MsgpackCodec
-from app.codecs.structure import too_long
+from app.codecs.structure import Unreadable, too_long
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.settings import Settings
 from app.stages import staged
@@ -15,6 +16,16 @@ T = TypeVar("T")
 
 CODECS: dict[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), MsgpackCodec())}
 """By media type, the default first."""
+
+_BEGINNINGS = (
+    ("application/json", re.compile(rb"\s{0,8}\{"), "JSON"),
+    ("application/msgpack", re.compile(rb"[\x80-\x8f\xde\xdf]"), "MessagePack"),
+    ("application/x-npy", re.compile(rb"\x93NUMPY"), "an npy file"),
+    ("application/x-npz", re.compile(rb"PK\x03\x04"), "an npz file"),
+    (None, re.compile(rb"\x1f\x8b"), "gzip, which Content-Encoding has to say"),
+    (None, re.compile(rb"\x28\xb5\x2f\xfd"), "zstd, which Content-Encoding has to say"),
+)
+"""Media types, how bodies of them begin, and what they are called; what is compressed has none."""
 
 LIGHT = 1 << 13
 """Bytes of structure that are read and judged in so little time, whatever they are, that an event loop may do it."""
@@ -45,6 +56,8 @@ def read_document(
         longest = LIGHT if only_light and most > LIGHT else most
         document = staged("decode", codec.decode, body, longest, settings.max_depth, memory)
         return staged("judge", judge, document)
+    except Unreadable as error:
+        raise Unreadable(f"{error}{_probably(codec, body)}") from None
     except LimitExceeded as error:
         if error.limit != "max_structure_bytes":
             raise
@@ -53,3 +66,11 @@ def read_document(
         raise too_long(most, limit) from None
     finally:
         memory.give(memory.held - held)
+
+
+def _probably(codec: Decoder, body: Body) -> str:
+    """What an unreadable `body` probably is, if that is something else than `codec` reads; else nothing."""
+    for kind, beginning, called in _BEGINNINGS:
+        if kind != codec.media_type and beginning.match(body):
+            return f" By its first bytes it may be {called}."
+    return ""

@@ -56,8 +56,8 @@ _STATUSES = {
 """What answers with no other content than a refusal are called among the document's components, and what they mean."""
 
 _ANY = (400, 408, 414, 431, 500)
-API = (401, 406)
-WITH_BODY = (413, 415, 422, 503)
+API = (401, 406, 422)
+WITH_BODY = (413, 415, 503)
 ON_CONDITION = (304, 412)
 """What a GET whose answer has an entity tag may be answered."""
 
@@ -137,6 +137,7 @@ def install(app: FastAPI) -> None:
             description=app.description,
             routes=app.routes,
             tags=app.openapi_tags,
+            license_info=app.license_info,
         )
         for route in app.routes:
             if isinstance(route, Route) and route.include_in_schema:

@@ -25,13 +25,6 @@ INFERENCE_PATHS = "/v2/"
 """Where the Open Inference Protocol is spoken."""
 
 
-# Where Starlette gives no more than the title.
-_DETAILS = {
-    404: "There is nothing at this path.",
-    405: "The method is not allowed at this path; use one that the Allow header names.",
-}
-
-
 PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
     413: "Content Too Large",
     414: "URI Too Long",
@@ -180,8 +173,7 @@ def problem_for(error: Exception) -> Problem:
         case Abandoned() | Disconnected():
             return Problem(408, "The client closed the connection before its answer was ready.")  # seen in logs only
         case HTTPException():
-            detail = _DETAILS.get(error.status_code) if error.detail == HTTPStatus(error.status_code).phrase else None
-            return Problem(error.status_code, detail or error.detail, headers=error.headers)
+            return Problem(error.status_code, error.detail, headers=error.headers)
     return Problem(500, "The service failed to answer; its log says why, under the request's id.")
 
 

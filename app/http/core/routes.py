@@ -11,10 +11,17 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
+from app.contract.suggestions import did_you_mean
+from app.contract.validation import in_words
 from app.http.core.exchange import Handler, Reply, Request
+from app.http.core.queries import refuse_query
 
 _PATHS = 256
 """Paths of which is remembered what is there."""
+
+_STRICT = "/v1/"
+"""Below this a query that nobody reads is refused: who sends one believes that it does something. Elsewhere other
+programs' clients may add to it what they like."""
 
 Given: TypeAlias = Mapping[str, str]
 """What a path has in the place of the route's parameters."""
@@ -33,6 +40,8 @@ class Route(APIRoute):
         stated["description"] = stated.get("description") or getdoc(endpoint)
         super().__init__(path, lambda: None, **stated)
         self.answer = endpoint
+        documented = (self.openapi_extra or {}).get("parameters", ())
+        self.has_query = not path.startswith(_STRICT) or any(each["in"] == "query" for each in documented)
 
 
 def router(tag: str, prefix: str = "") -> APIRouter:
@@ -46,8 +55,9 @@ def pages() -> APIRouter:
 
 
 def routed(routes: Sequence[BaseRoute]) -> Handler:
-    """A handler that takes requests to their endpoints. Raises HTTPException 404 and 405."""
+    """A handler that takes requests to their endpoints. Raises HTTPException 404 and 405, and ContractError."""
     known = [route for route in routes if isinstance(route, Route)]
+    paths = [route.path for route in known if not route.param_convertors]
 
     @lru_cache(_PATHS)
     def at(path: str) -> Mapping[str, tuple[Route, Given]]:
@@ -62,18 +72,24 @@ def routed(routes: Sequence[BaseRoute]) -> Handler:
         there = at(request.path)
         found = there.get(request.method)
         if found is None:
-            raise _missing(request, there)
+            raise _missing(request, there, paths)
         route, given = found
         request.route = route.path
+        if request.query and not route.has_query:
+            refuse_query(request.query)
         return route.answer(request, given)
 
     return handle
 
 
-def _missing(request: Request, there: Mapping[str, tuple[Route, Given]]) -> HTTPException:
-    """Of a request whose method has no route at its path, where these are."""
+def _missing(request: Request, there: Mapping[str, tuple[Route, Given]], paths: Sequence[str]) -> HTTPException:
+    """Of a request whose method has no route at its path, where these are. `paths` are those without parameters."""
     if not there:
-        return HTTPException(404)
+        path = request.path
+        return HTTPException(404, f"There is nothing at {in_words(path)}.{did_you_mean(path, paths)}")
     request.route = next(iter(there.values()))[0].path
     allowed = {*there, "OPTIONS"} | ({"HEAD"} if "GET" in there else set())  # which kept.py answers
-    return HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
+    listed = ", ".join(sorted(allowed))
+    return HTTPException(
+        405, f"{in_words(request.method)} is not allowed at this path; allowed are {listed}.", {"Allow": listed}
+    )

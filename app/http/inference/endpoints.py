@@ -55,6 +55,10 @@ _MOST_TRIES = 4
 """How often a model is compiled for a request, or found again, if others take its place before it is used."""
 
 _LENGTH = JSON_LENGTH.lower().encode()
+
+_ANNOUNCED, _BEGINNING = b'"binary_data_size"', 4096
+"""What JSON says that has binary data behind it, and in how many of its bytes that is looked for."""
+
 _JSON, _BINARY = content_type(JSON), content_type(OCTETS)
 
 PATH, VERSIONED = "/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"
@@ -367,6 +371,8 @@ def _json_bytes(headers: Headers, body: Body) -> int:
     """How much of the body is JSON. Raises Unreadable."""
     stated = headers.get(_LENGTH)
     if stated is None:
+        if body[-1:] != b"}" and _ANNOUNCED in bytes(body[:_BEGINNING]):
+            raise Unreadable(f"{JSON_LENGTH} is missing; it tells how many bytes are JSON, before the binary data.")
         return len(body)
     if not stated.isdigit() or len(stated) > 18:
         shown = stated[:40].decode("latin-1")

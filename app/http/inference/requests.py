@@ -7,6 +7,7 @@ made of the rest once, all judgement included, holds for every request with the 
 import math
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from app.codecs.codec import Body, Piece, Span
 from app.codecs.numbers import read_numbers
 from app.codecs.request_cache import LONGEST, MOST, MOST_BYTES, Doorkeeper, LastUsed
 from app.codecs.structure import SEARCHED, Search, Unreadable, too_long
+from app.contract.suggestions import did_you_mean
 from app.contract.validation import abbreviate, in_words, validate
 from app.contract.violations import refused
 from app.devices.cuda.shared import ResidentKernel
@@ -212,7 +214,10 @@ class InferenceReader:
                 )
         for what, tensors in (("inputs", request.inputs), ("outputs", request.outputs or [])):
             if len({each.name for each in tensors}) < len(tensors):
-                raise refused((what,), f"A name stands twice among the {what}; give each tensor once.", len(tensors))
+                (twice, _), *_ = Counter(each.name for each in tensors).most_common(1)
+                raise refused(
+                    (what,), f"{in_words(twice)} stands twice among the {what}; give each tensor once.", twice
+                )
         for each in request.inputs:
             _check_datatype(each)
         names = tuple(_regions_of([*request.inputs, *(request.outputs or [])], are_on=settings.shared_memory))
@@ -239,7 +244,8 @@ class InferenceReader:
             if each_name not in made:
                 raise refused(
                     ("outputs",),
-                    f"{in_words(each_name)} is none of the outputs of this request, which are {', '.join(made)}.",
+                    f"{in_words(each_name)} is no output of this request; outputs are {', '.join(made)}."
+                    f"{did_you_mean(each_name, made)}",
                     each_name,
                     made,
                 )

@@ -14,9 +14,11 @@ NAMES = {data_type: name for name, data_type in DATATYPES.items()}
 
 
 def meant_datatype(given: str) -> str:
-    """ " Did you mean FP32?" for FLOAT32, fp32 and FP31."""
+    """ " Did you mean FP32?" for FLOAT32, fp32, FP31 and float."""
     name = given[:80].upper().replace("FLOAT", "FP")
-    return f" Did you mean {name}?" if name in DATATYPES else did_you_mean(name, DATATYPES)
+    if name in DATATYPES:
+        return f" Did you mean {name}?"
+    return did_you_mean(given, map(str, NAMES)).replace("FLOAT", "FP") or did_you_mean(name, DATATYPES)
 
 
 def elements_of(name: str, datatype: str) -> Elements:

@@ -30,7 +30,7 @@ from app.http.core.documents import read_document
 from app.http.core.exchange import Reply, Request, nothing
 from app.http.core.graphs import MOST, MOST_BYTES, kept_graph, prepared_for
 from app.http.core.media_types import OCTETS
-from app.http.core.queries import read_query
+from app.http.core.queries import read_query, refuse_query
 from app.http.core.routes import Given, router
 from app.http.native import openapi
 from app.http.native.dispatch import answer_dispatch
@@ -164,6 +164,8 @@ async def _answer_keep(service: Service, request: Request) -> Reply:
     headers = request.headers
     wanted, kind = codec_of_answer(headers.get(b"accept", b"")), headers.get(b"content-type", b"")
     given = None if is_onnx(kind) else codec_of_request(kind, f", or {OCTETS} for an ONNX model")
+    if given is not None:
+        refuse_query(request.query, "what is sent is a document, and has such fields itself")
     with service.memory.open() as memory:
         body = await read_plain_body(service, request, memory, given.data_start if given else no_data)
 

@@ -65,7 +65,9 @@ def keep_onnx(
         keep = GraphKeepRequest.model_validate({"graph": graph.desc, **members})
         return blaming_nodes(imported, lambda: service.graphs.keep_read(keep, graph, memory, cancelled))
     except NotSupported as error:
-        raise ContractError([Violation(("onnx",), str(each)) for each in error.nodes], Hresult.E_INVALIDARG) from None
+        raise ContractError(
+            [Violation(("onnx",), f"{each}.", each.operator) for each in error.nodes], Hresult.E_INVALIDARG
+        ) from None
 
 
 def _imported(data: Buffer, stated: Stated, pause: Callable[[], None]) -> Imported:
@@ -78,4 +80,4 @@ def _imported(data: Buffer, stated: Stated, pause: Callable[[], None]) -> Import
     except Unreadable as error:
         raise refused(("onnx",), str(error), None) from None
     except WrongSizes as error:
-        raise refused(("sizes",), str(error), None) from None
+        raise refused(("sizes",), str(error), error.given, error.allowed) from None

@@ -203,7 +203,7 @@ def _dispatched(answered: Json | None = None) -> Json:
 
 def graph_deletion() -> Json:
     """Of DELETE /v1/graphs/{id}."""
-    made = operation("dropGraph", "Drop a kept graph", None, 401, 404, 412, 504, parameters=[GRAPH_ID])
+    made = operation("dropGraph", "Drop a kept graph", None, 401, 404, 412, 422, 504, parameters=[GRAPH_ID])
     responses = made["openapi_extra"]["responses"]
     responses["204"] = responses.pop("200") | {"description": "Done."}
     return made
@@ -225,7 +225,7 @@ def feature_support() -> Json:
 def graph_times() -> Json:
     """Of POST /v1/graphs/{id}/times, which has no body."""
     parameters = [GRAPH_ID, *query(GraphTimesQuery)]
-    statuses = (*API, 404, 413, 422, 503, 504)
+    statuses = (*API, 404, 413, 503, 504)
     return operation("timeGraph", "Measure a kept graph", json_of(GraphTimes), *statuses, parameters=parameters)
 
 

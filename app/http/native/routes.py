@@ -40,9 +40,7 @@ def routes(service: Service) -> list[BaseRoute]:
 
     @v1.get(
         "/operators",
-        **openapi.answer(
-            "listOperators", "List operators", list[OperatorSummary], 422, parameters=query(OperatorFilter)
-        ),
+        **openapi.answer("listOperators", "List operators", list[OperatorSummary], parameters=query(OperatorFilter)),
     )
     async def operators(request: Request, _: Given) -> Reply:
         """All operators, or some, shortly."""

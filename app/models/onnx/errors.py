@@ -21,7 +21,8 @@ class UnsupportedNode(NamedTuple):
         return self.why.startswith("DirectML") or self.why.endswith("is not constant")
 
     def __str__(self) -> str:
-        return f"{_short(self.name)} ({_short(self.operator)}, opset {self.opset}): {_short(self.why)}"
+        opset = f", opset {self.opset}" if self.opset else ""  # tensors have none
+        return f"{_short(self.name)} ({_short(self.operator)}{opset}): {_short(self.why)}"
 
 
 class NotSupported(Exception):
@@ -40,3 +41,14 @@ def _short(text: str) -> str:
 
 class WrongSizes(Exception):
     """Sizes of inputs are missing, or are not the model's. The text is a sentence."""
+
+    def __init__(self, text: str, given: object = None, allowed: object = None) -> None:
+        super().__init__(text)
+        self.given, self.allowed = given, allowed
+
+
+def missing_sizes(name: str, sizes: Sequence[object] | None) -> WrongSizes:
+    """Those of the input `name`, of which the model has `sizes`: numbers, names or nothing."""
+    own = None if sizes is None else [each or "?" for each in sizes]
+    free = "sizes" if own is None else ", ".join(map(str, own))
+    return WrongSizes(f"Sizes of {name} are missing; they are free: {free}.", None, own and [own])

@@ -17,7 +17,7 @@ from app.models import onnx
 from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.control import CONTROL, NOTHING, Context, Held, Nothing, Scope, Settled
-from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
+from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes, missing_sizes
 from app.models.onnx.folding import OF_ANY_SIZE, SMALL, folded, is_foldable
 from app.models.onnx.loose import Loose
 from app.models.onnx.mapping import MAPPINGS, Node, Value
@@ -173,7 +173,9 @@ class _Importer:
         ports = signature(self._model)
         inputs = {name: _sized(port, sizes.get(name)) for name, port in ports.inputs.items()}
         for name in sizes.keys() - ports.inputs.keys():
-            raise WrongSizes(f"There is no input {name}; there are {', '.join(ports.inputs)}.")
+            raise WrongSizes(
+                f"There is no input {name}; there are {', '.join(ports.inputs)}.", name, list(ports.inputs)
+            )
         scope: Scope = {}
         for name, each in inputs.items():
             if 0 in each.sizes:  # what is in it is known
@@ -464,15 +466,15 @@ def _sized(port: Port, given: Sequence[int] | None) -> ModelTensor:
     """Raises WrongSizes, NotSupported."""
     sizes = port.sizes if given is None else tuple(given)
     if sizes is None or not all(isinstance(each, int) for each in sizes):
-        free = "sizes" if sizes is None else ", ".join(str(each or "?") for each in sizes)
-        raise WrongSizes(f"Sizes of {port.name} are missing; they are free: {free}.")
+        raise missing_sizes(port.name, sizes)
     if port.sizes is not None and given is not None:
         fits = len(port.sizes) == len(given) and all(
             not isinstance(own, int) or own == each for own, each in zip(port.sizes, given, strict=True)
         )
         if not fits:
-            own = "x".join(str(each or "?") for each in port.sizes)
-            raise WrongSizes(f"{port.name} is {'x'.join(map(str, given))}, where the model has {own}.")
+            own = [each or "?" for each in port.sizes]
+            words = f"{port.name} is {'x'.join(map(str, given))}, where the model has {'x'.join(map(str, own))}."
+            raise WrongSizes(words, list(given), own)
     try:
         data_type = port.data_type
     except Unsupported as error:

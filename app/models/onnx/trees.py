@@ -149,7 +149,7 @@ class _Ensemble:
             reached = np.unique(np.concatenate([trees.yes[reached], trees.no[reached]]))
             yes, no = (gathered(node, each, places, 0) for each in (self._yes, self._no))
             places = chosen(node, self._is_true(places), yes, no)
-        raise Unsupported(f"its trees are deeper than {_DEEPEST}, or lead in a circle")
+        raise Unsupported(f"its trees are deeper than {_DEEPEST}, or lead in a cycle")
 
     def _is_true(self, places: View) -> View:
         """Of the node that each row is at in each tree."""

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from app.models.onnx.errors import WrongSizes
+from app.models.onnx.errors import WrongSizes, missing_sizes
 from app.models.onnx.reading import Signature
 from app.models.onnx.tensors import Sizes
 from app.models.repository.model import SizesOfAll
@@ -18,15 +18,16 @@ class Stated(NamedTuple):
         """Of all inputs. Raises WrongSizes."""
         free = [name for name, port in ports.inputs.items() if port.is_free]
         if None in self.sizes and (len(free) > 1 or not ports.inputs):
-            raise WrongSizes(f"Name the inputs whose sizes are given: {', '.join(free)}.")
+            raise WrongSizes(f"Name the inputs whose sizes are given: {', '.join(free)}.", None, free)
         only = (free or list(ports.inputs))[:1]
         stated = {(only[0] if name is None else name): sizes for name, sizes in self.sizes.items()}
         for name in stated:
             if name not in ports.inputs:
-                raise WrongSizes(f"There is no input {name}; there is {', '.join(ports.inputs) or 'none'}.")
+                known = list(ports.inputs)
+                raise WrongSizes(f"There is no input {name}; there is {', '.join(known) or 'none'}.", name, known)
         for name in free:
             if name not in stated:
-                raise WrongSizes(f"Sizes of {name} are free, and must be given.")
+                raise missing_sizes(name, ports.inputs[name].sizes)
         return {
             name: stated.get(name, tuple(size for size in port.sizes or () if isinstance(size, int)))
             for name, port in ports.inputs.items()
@@ -54,9 +55,10 @@ def parse_stated(text: str) -> Stated:
     sizes: dict[str | None, Sizes] = {}
     for each in text.split(",") if text else ():
         name, colon, stated = each.rpartition(":")
-        sizes[name if colon else None] = _sizes(stated)
-    if None in sizes and len(sizes) > 1:
-        raise ValueError("either all sizes have a name, or there is one without")
+        input_ = name if colon else None
+        if input_ in sizes or (sizes and None in (input_, *sizes)):
+            raise ValueError("either all sizes have a name of their own, or there is one without")
+        sizes[input_] = _sizes(stated)
     return Stated(sizes)
 
 

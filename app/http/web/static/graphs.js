@@ -44,7 +44,7 @@ export const NODE = { width: 190, height: 46, across: 28, down: 58, margin: 24 }
 /**
  * Where each node goes: layers from top to bottom, each node below all that it reads, those of a layer in the order that
  * crosses few edges (means of the neighbours' places, Sugiyama). `groups` are lists of node ids that are drawn as one box,
- * as those of one kernel are; its nodes stand side by side in each layer. Also of graphs that have circles.
+ * as those of one kernel are; its nodes stand side by side in each layer. Also of graphs that have cycles.
  */
 export function layOut({ nodes, edges }, groups = []) {
   const layer = layers(nodes, edges);
@@ -90,7 +90,7 @@ export function layOut({ nodes, edges }, groups = []) {
   };
 }
 
-/** Each node's longest way from a node that reads nothing; edges that close a circle do not count. */
+/** Each node's longest way from a node that reads nothing; edges that close a cycle do not count. */
 function layers(nodes, edges) {
   const readers = new Map(nodes.map((node) => [node.id, []]));
   for (const { from, to } of edges) readers.get(from)?.push(to);
