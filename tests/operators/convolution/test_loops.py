@@ -19,6 +19,8 @@ from app.devices.cpu.alone import make_calls
 from app.devices.cpu.calls import Of
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.convolution_loops import ItemWork, Space
+from app.devices.cpu.llvm import channelwise
+from app.devices.cpu.llvm.channelwise import Rows
 from app.devices.cpu.llvm.panels import Tile
 from app.devices.cpu.llvm.team import Team
 from app.devices.device import Cancelled
@@ -196,6 +198,12 @@ def test_pieces_are_no_more_than_there_is_memory_for() -> None:
     assert made
     assert made.pieces == convolution_loops.MOST_FRAMES
     assert convolution_loops.loop_of(work._replace(outputs=2), conftest.compiler(), None) is None
+
+
+def test_code_is_as_long_for_far_strides() -> None:
+    """Of rows between those that filters meet nothing is written: a client chooses how many there are."""
+    near, far = (channelwise.source(Rows(8, 1, 16, (2, 2, stride)), 1, None).splitlines() for stride in (2, 9000))
+    assert len(far) == len(near)
 
 
 def compiled_of(document: dict[str, Any], inputs: Sequence[Array], sizes: Sequence[int]) -> CompiledOperator:
