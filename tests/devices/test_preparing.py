@@ -49,6 +49,18 @@ DESCRIBED: dict[str, dict[str, Any]] = {
         "FilterTensor": tensor(1, 1, 1, 2 * LONG + 1),
         "OutputTensor": tensor(1, 1, 1, 2 * LONG + 2),
     },
+    "phases of a filter": {
+        "Type": "CONVOLUTION",
+        "Mode": "CROSS_CORRELATION",
+        "Direction": "BACKWARD",
+        "OutputPadding": [0, 0],
+        "GroupCount": 2,
+        **BYTES,
+        "Strides": [1, 8],
+        "InputTensor": tensor(1, 2, 1, 2),
+        "FilterTensor": tensor(2, 1, 1, 2 * LONG + 1),
+        "OutputTensor": tensor(1, 2, 1, 2 * LONG + 9),
+    },
     "what each element of a filter of bytes meets": {
         "Type": "CONVOLUTION_INTEGER",
         "GroupCount": 1,
