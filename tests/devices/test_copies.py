@@ -29,7 +29,7 @@ from tests.devices.test_llvm import assembly_of
 from tests.operators.arrays import desc_of
 from tests.operators.calls import compiled
 from tests.operators.conftest import compiler
-from tests.operators.convolution.test_loops import fenced
+from tests.operators.fences import fenced
 
 NUMPYS: dict[str, Literal["edge", "reflect", "symmetric", "wrap"]] = {
     "EDGE": "edge",

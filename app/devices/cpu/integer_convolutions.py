@@ -37,6 +37,9 @@ MOST_AT_ONCE = 2 << 20
 MOST_STAGES = 1 << 10
 """Of all items and rows."""
 
+MOST_TERMS = 1 << 19
+"""Elements of a filter, for each of which the kernel keeps a number of 8 bytes."""
+
 LEAST_PADDED, MOST_TIMES = 1 << 14, 4
 """Bytes that a padded channel may always have, and how many times as many as it has without padding and as there are
 positions: of far dilations it would be padding for the most part, and gigabytes of it."""
@@ -88,6 +91,8 @@ class _IntegerConvolution:
         x, filters, output = operator.InputTensor, operator.FilterTensor, compiled.outputs["OutputTensor"]
         space = Space.of(operator.forward_windows())
         outputs, depth, zeros = filters.Sizes[0], math.prod(filters.Sizes[1:]), operator.FilterZeroPointTensor
+        if depth > MOST_TERMS:
+            return None
         groups = Groups(
             operator.GroupCount,
             outputs // operator.GroupCount,

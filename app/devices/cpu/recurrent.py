@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.alone import Making
+from app.devices.cpu.alone import Making, TooMuchWork
 from app.devices.cpu.calls import Calls
 from app.devices.cpu.conversions import Conversions
 from app.devices.cpu.llvm.team import Team
@@ -44,7 +45,10 @@ def recurrent_kernel(compiled: CompiledOperator, team: Team, conversions: Conver
         return None
     cells = [lowered_cell(operator, direction) for direction in range(operator.directions)]
     found = [cell for cell in cells if cell]
-    return RecurrentKernel(compiled, operator, found, team, conversions) if len(found) == len(cells) else None
+    if len(found) == len(cells):
+        with suppress(TooMuchWork):
+            return RecurrentKernel(compiled, operator, found, team, conversions)
+    return None
 
 
 class RecurrentKernel:

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Literal, NamedTuple
 
 from app.contract.constants import DataType, RecurrentNetworkDirection
+from app.devices.cpu.alone import TooMuchWork
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, pieces
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
@@ -42,6 +43,10 @@ the sums of so many."""
 AT_A_TIME = 1 << 26
 """Products that take some 5 ms, after which it is asked whether to go on."""
 
+MOST_CALLS = 1 << 14
+"""For all steps. A call takes 2 KiB and some 60 us to be made, so many of them a second: of many steps of many
+sequences there would be gigabytes of them."""
+
 WEIGHTS = ("WeightTensor", "RecurrenceTensor")
 """What is read as it lies."""
 
@@ -73,7 +78,7 @@ class _Memory(NamedTuple):
 
 class RecurrentCalls:
     """The calls for a layer whose tensors are packed, on at most so many `threads`. They are float32 but for lengths,
-    and weights, which lie as they are described."""
+    and weights, which lie as they are described. Raises TooMuchWork where there would be too many."""
 
     def __init__(
         self,
@@ -131,6 +136,9 @@ class RecurrentCalls:
             self._end = Code(compiler, ending(width, self._batch, has_single=has_single, has_cell=has_cell))
         self.work = self._work * self._steps * len(self._directions)
         """Products."""
+        of_a_part = len(self._shares) + len(self._cut(range(max(map(len, self._parts)))))
+        if len(self._directions) * len(self._parts) * of_a_part > MOST_CALLS:
+            raise TooMuchWork
         self.calls = Calls([*self._stages()], self._memory[-1].end)
 
     def _stages(self) -> Iterator[list[Call]]:

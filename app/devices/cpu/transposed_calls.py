@@ -90,6 +90,9 @@ class TransposedCalls:
         self._attributes = activation.attributes if activation else ()
         blocks = list(_blocks(layer))
         widest = max(block.size for block in blocks)
+        at_once = whole_lines(4 * widest * layer.products_of_channel)
+        if at_once > MOST_OWN:
+            raise LookupError("products of a channel take too much memory")
         self._zeros = np.zeros(max(widest * layer.space.taps, layer.groups * layer.outputs), np.float32)
         self._table, together = meetings_of(layer.space)
         self._held = filters, self._zeros, self._table
@@ -99,10 +102,9 @@ class TransposedCalls:
             form = len(block.groups), len(block.channels)
             if form not in loops:
                 loops[form] = self._products(*form, compiler)
-        at_once = whole_lines(4 * widest * layer.products_of_channel)
         own = at_once + max(loop.pieces * whole_lines(4 * loop.scratch) for loop in loops.values())
         if own > MOST_OWN:
-            raise LookupError("products of a channel take too much memory")
+            raise LookupError("products of a channel, and what is packed for them, take too much memory")
         stages: list[Sequence[Call]] = []
         for item in range(layer.items):
             for block in blocks:
@@ -170,16 +172,14 @@ def _blocks(layer: Layer) -> Iterator[_Block]:
 
 def meetings_of(space: Space) -> tuple[Array, int]:
     """The table of `spreading`, and how many elements along x it takes at once, or 0."""
-    made: list[list[list[int]]] = []
+    made: list[Array] = []
     axes = zip(space.sizes, space.positions, space.extents, space.strides, space.dilations, space.starts, strict=True)
     for size, positions, extent, stride, dilation, start in axes:
-        firsts = [k * dilation - start for k in range(extent)]
-        before = [max(0, -(at // stride)) for at in firsts]
-        after = [max(0, min(positions, (size - 1 - at) // stride + 1)) for at in firsts]
-        met = zip(before, after, firsts, strict=True)
-        made.append([[first, last, first * stride + at] for first, last, at in met])
+        firsts = np.arange(extent, dtype=np.int64) * dilation - start
+        before = np.maximum(-(firsts // stride), 0)
+        after = np.clip((size - 1 - firsts) // stride + 1, 0, positions)
+        made.append(np.stack([before, after, before * stride + firsts], 1))
     along = made[2]
-    first, last, target = along[0]
-    is_dense = along == [[first, last, target + k] for k in range(len(along))]
+    is_dense = np.array_equal(along, along[0] + np.outer(np.arange(len(along)), [0, 0, 1]))
     together = len(along) if is_dense and 1 < len(along) == space.strides[2] <= MOST_TOGETHER else 0
-    return np.array([number for axis in made for met in axis for number in met], np.int64), together
+    return np.concatenate(made).reshape(-1), together

@@ -127,11 +127,13 @@ def _along(space: Space, axis: int) -> Iterator[_Along]:
         each[axis] for each in (space.sizes, space.extents, space.strides, space.dilations, space.starts)
     )
     common = math.gcd(stride, dilation)
+    step = stride // common
     for phase in range(min(stride, size)):
-        taps = [k for k in range(extent) if (k * dilation - start - phase) % stride == 0]
-        last = max(taps, default=0)
+        found = [k for k in range(min(extent, step)) if (k * dilation - start - phase) % stride == 0]
+        taps = range(found[0], extent, step) if found else range(0)
+        last = taps[-1] if taps else 0
         yield _Along(
-            range(last, min(taps) - 1, -(stride // common)) if taps else range(0),
+            taps[::-1],
             -(-(size - phase) // stride),
             dilation // common,
             (last * dilation - start - phase) // stride,

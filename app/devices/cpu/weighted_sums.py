@@ -41,14 +41,14 @@ def weighted_sums_kernel(compiled: CompiledOperator, team: Team, structures: Str
     if not isinstance(operator, ResamplingGradient):
         return None
     (x,), (made,) = compiled.inputs.values(), compiled.outputs.values()
-    if not x.is_packed or not made.is_packed or made.Sizes[-1] > MOST_MEETINGS:
+    if not x.is_packed or not made.is_packed:
         return None
     (formula,) = compiled.program.maps.values()
     along = structures.find(
         (formula, "weights"), compiled.numbers, lambda questions: _along(questions.ask, formula.expression)
     )
     first = min(along, default=made.rank)
-    if first == made.rank:
+    if first == made.rank or max(made.Sizes[first:]) > MOST_MEETINGS:
         return None
     made_of = []
     for axis in range(first, made.rank):

@@ -67,7 +67,9 @@ def window_sums_kernel(compiled: CompiledOperator, team: Team) -> CallsKernel | 
     sums = _of_gradient(operator) if isinstance(operator, AveragePoolingGrad) else _of_columns(operator)
     windows = sums.windows
     meetings = math.prod(windows.sizes[:-1]) * math.prod(windows.extents[:-1])
-    if meetings > MOST_MEETINGS or max(windows.sizes[-1], windows.positions[-1], windows.extents[-1]) > LONGEST_ROW:
+    if max(meetings, *windows.positions) > MOST_MEETINGS:
+        return None
+    if max(windows.sizes[-1], windows.positions[-1], windows.extents[-1]) > LONGEST_ROW:
         return None
     return _kernel(compiled, sums, x.DataType, team)
 

@@ -1,9 +1,7 @@
 """CONVOLUTION by LLVM's loops: exactly the sums of integers, whichever loop it is; pieces; memory of others."""
 
-import ctypes
 import itertools
 import math
-import mmap
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +17,8 @@ from app.devices.cpu.alone import make_calls
 from app.devices.cpu.calls import Of
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.convolution_loops import ItemWork, Space
+from app.devices.cpu.llvm import channelwise
+from app.devices.cpu.llvm.channelwise import Rows
 from app.devices.cpu.llvm.panels import Tile
 from app.devices.cpu.llvm.team import Team
 from app.devices.device import Cancelled
@@ -30,6 +30,7 @@ from tests import subnormal_operands
 from tests.operators import calls, conftest
 from tests.operators.arrays import desc_of
 from tests.operators.calls import run
+from tests.operators.fences import fenced
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -198,6 +199,12 @@ def test_pieces_are_no_more_than_there_is_memory_for() -> None:
     assert convolution_loops.loop_of(work._replace(outputs=2), conftest.compiler(), None) is None
 
 
+def test_code_is_as_long_for_far_strides() -> None:
+    """Of rows between those that filters meet nothing is written: a client chooses how many there are."""
+    near, far = (channelwise.source(Rows(8, 1, 16, (2, 2, stride)), 1, None).splitlines() for stride in (2, 9000))
+    assert len(far) == len(near)
+
+
 def compiled_of(document: dict[str, Any], inputs: Sequence[Array], sizes: Sequence[int]) -> CompiledOperator:
     names = ("InputTensor", "FilterTensor", "BiasTensor")
     tensors = {name: desc_of(each) for name, each in zip(names, inputs, strict=True)}
@@ -257,34 +264,6 @@ def test_nothing_is_computed_of_what_memory_happens_to_hold(
     with subnormal_operands.unused():
         kernel.dispatch(buffers[:3], buffers[3:], lambda: False)
     np.testing.assert_array_equal(output, wanted)
-
-
-class fenced:  # noqa: N801 - a context manager
-    """Copies of arrays in memory of their own, next to pages that nobody may touch."""
-
-    def __init__(self, arrays: list[Array], *, at_the_end: bool) -> None:
-        self._arrays, self._at_the_end = arrays, at_the_end
-        self._fences: list[tuple[int, int]] = []
-        self._libc = ctypes.CDLL(None)
-
-    def __enter__(self) -> list[Array]:
-        made = []
-        for array in self._arrays:
-            size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-            memory = np.frombuffer(mmap.mmap(-1, size + 2 * mmap.PAGESIZE), np.uint8)
-            start = memory.ctypes.data
-            begin = mmap.PAGESIZE + (size - array.nbytes if self._at_the_end else 0)
-            copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
-            copy[...] = array
-            made.append(copy)
-            self._fences += [(start, 0), (start + mmap.PAGESIZE + size, 0)]
-        for address, protection in self._fences:
-            assert not self._libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, protection)
-        return made
-
-    def __exit__(self, *exception: object) -> None:
-        for address, _ in self._fences:
-            self._libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 @pytest.mark.parametrize("offset", [0, 4, 64])

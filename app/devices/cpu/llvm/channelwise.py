@@ -131,7 +131,8 @@ def _written(text: Text, tile: Rows, frame: dict[str, str], weights: str, bias: 
         for term in range(along_y * along_x)
     ]
     offsets = [text.let(f"load i64, ptr {text.at(frame['table'], str(place), 'i64')}") for place in range(along_x)]
-    for line in range((tile.rows - 1) * stride + along_y):
+    # Lines that no row meets are left out: between far strides there are thousands, which would be code.
+    for line in sorted({row * stride + k_y for row in range(tile.rows) for k_y in range(along_y)}):
         start = text.at(here, text.mul(frame["row"], str(line)))
         for k_x, offset in enumerate(offsets):
             met = _vectors(text, tile, text.at(start, offset))
