@@ -77,6 +77,22 @@ def test_what_takes_long_asks_whether_the_request_is_over(
             assert asked.call_count >= 10
 
 
+def test_a_body_is_a_file_that_begins_somewhere() -> None:
+    file = archive._Body(b"12345")
+    assert (file.seek(-2, 2), file.read(), file.tell(), file.read(1)) == (3, b"45", 5, b"")
+    with pytest.raises(OSError, match="before the beginning"):
+        file.seek(-6, 2)
+    assert file.tell() == 5
+
+
+@pytest.mark.parametrize("said", [3, 5])
+def test_a_member_is_as_long_as_the_zip_says(memory: MemoryShare, said: int) -> None:
+    sent = bytearray(zipped({"x.dat": b"some"}))
+    sent[sent.rindex(b"PK\x01\x02") + 24] = said
+    with pytest.raises(Unreadable, match=r"^x\.dat in the zip "):
+        members(bytes(sent), memory)["x.dat"].read(5, "max_tensor_bytes", memory)
+
+
 def test_an_encrypted_member_is_not_read(memory: MemoryShare) -> None:
     sent = bytearray(zipped({"x.dat": b"some"}))
     sent[sent.rindex(b"PK\x01\x02") + 8] |= 1
