@@ -57,6 +57,15 @@ def test_a_member_is_read_while_the_request_lasts(memory: MemoryShare) -> None:
         member.read(4, "max_tensor_bytes", memory)
 
 
+def test_a_file_of_a_folder_is_no_larger_than_may_be(memory: MemoryShare, tmp_path: Path) -> None:
+    (tmp_path / "x.dat").write_bytes(b"some")
+    found = FolderFiles(tmp_path, tmp_path)
+    assert bytes(found.read("x.dat", 4, "max_tensor_bytes", memory)) == b"some"
+    with pytest.raises(LimitExceeded, match=r"Bytes of x\.dat: 4, where max_tensor_bytes allows 3"):
+        found.read("x.dat", 3, "max_tensor_bytes", memory)
+    assert memory.held == 4
+
+
 def test_what_takes_long_asks_whether_the_request_is_over(
     memory: MemoryShare, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
