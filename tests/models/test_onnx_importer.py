@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -667,6 +668,8 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
     assert read_model(inside, folder, len(inside) + 12)
     with pytest.raises(Unreadable, match="are left"):
         read_model(inside, folder, len(inside) + 11)
+    with mock.patch("os.path.getsize", return_value=16), pytest.raises(Unreadable, match="has too few bytes"):
+        read_model(inside, folder)  # since it became shorter meanwhile
     assert read_model(plain, None, len(plain))
     with pytest.raises(Unreadable, match=f"It has {len(plain)} bytes, where {len(plain) - 1} are allowed"):
         read_model(plain, None, len(plain) - 1)
