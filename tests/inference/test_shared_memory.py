@@ -1,7 +1,9 @@
 """Triton's system shared memory: regions by name, and nothing outside them."""
 
+import fcntl
 import os
 import resource
+import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -275,6 +277,24 @@ def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, me
     assert os.stat(f"/dev/shm/{memory.name}").st_size == 10
     assert sharing.process.poll() is None
     os.truncate(f"/dev/shm/{memory.name}", 4096)
+
+
+def test_an_object_that_is_leased_is_not_waited_for(client: httpx.Client) -> None:
+    """The system would hold up who opens it for 45 s, and here that is everybody."""
+    object_ = Path(f"/dev/shm/dmlserve-test-{uuid.uuid4()}")
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which the system asks for the lease
+    try:
+        object_.write_bytes(bytes(16))
+        with object_.open("rb") as file:
+            try:
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except OSError as error:
+                pytest.skip(f"the system leases no files: {error}")
+            said = error_of(register(client, "r", object_.name, 16))
+        assert "cannot be opened: Resource temporarily unavailable" in said
+    finally:
+        object_.unlink()
+        signal.signal(signal.SIGIO, before)
 
 
 def test_a_region_by_itself_lets_nobody_beyond_its_end(tmp_path: Path) -> None:
