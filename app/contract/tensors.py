@@ -314,7 +314,7 @@ def _overlaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
         if looks > _MAX_LOOKS:
             return True
         if i == len(dimensions):
-            return moved and left == 0
+            return moved  # nothing is left, since the shortest stride has made up for it
         stride, last = dimensions[i]
         least = max(-((left + below[i + 1]) // stride), -last if moved else 0)  # d and -d are the same meeting
         most = min((below[i + 1] - left) // stride, last)

@@ -215,6 +215,15 @@ def shape_of(text: str, limit: int = 1 << 30) -> list[int]:
         return Numbers(memoryview(text.encode())).shape(("inputs", "X"), memory)
 
 
+@pytest.mark.parametrize("block", [5, 6, 7, 11, 64])
+def test_how_lists_nest_is_found_piece_by_piece(block: int) -> None:
+    """Each piece ends behind a comma, wherever the brackets lie."""
+    with mock.patch.object(nesting, "BLOCK", block):
+        assert shape_of(json.dumps(np.zeros((3, 4, 5), int).tolist())) == [3, 4, 5]
+        with pytest.raises(ContractError, match="ragged"):
+            shape_of("[[1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2]]")
+
+
 def test_lists_are_as_deep_as_a_tensor_has_dimensions() -> None:
     assert shape_of("[" * 8 + "1,2" + "]" * 8) == [1] * 7 + [2]
     with pytest.raises(ContractError, match="are lists 9 deep; a tensor has at most 8 dimensions"):

@@ -676,6 +676,8 @@ OTHER_PLACES = "tensors of the safetensors file overlap, or something is between
         (tensors({"X": entry(0, 8, [1] * 64 + [2])}), NO_COUNTS),
         (tensors({"X": entry(0, 8, (1 << 64,))}), NO_COUNTS),
         (tensors({"X": entry(0, 8, "2")}), NO_COUNTS),
+        (tensors({"X": entry(0, 8, 2)}), NO_COUNTS),
+        (tensors({"X": entry(0, 8, "")}), NO_COUNTS),
         (tensors({"X": entry() | {"data_offsets": [0, 8, 8]}}), NO_COUNTS),
         (tensors({"X": entry() | {"data_offsets": [0]}}), NO_COUNTS),
         (tensors({"X": entry() | {"data_offsets": [0.0, 8]}}), NO_COUNTS),

@@ -22,6 +22,7 @@ from app.http.core.exchange import Handler, Reply
 from app.http.core.exchange import Request as HttpRequest
 from app.http.core.keys import Keys, Terms, Usage
 from app.http.core.problems import refusing
+from app.memory.buffers import Buffer
 from app.settings import Unusable
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.http.load import metric, series, wait_until
@@ -538,6 +539,35 @@ class TestFlight:
         assert reply.status == 413
         reply.sent()
         assert send(SimpleNamespace(announced=-1, read=next_piece)).status == 200
+
+    def test_so_are_those_that_are_put_into_buffers(self, tmp_path: Path) -> None:
+        filled: list[int] = []
+
+        async def put(request: HttpRequest) -> Reply:
+            for size in (60, 41):
+                await request.body.fill(memoryview(bytearray(size)))
+            return Reply(200, [], Encoded(0, ()))
+
+        async def fill(buffer: Buffer) -> None:
+            filled.append(len(buffer))
+
+        send = self.handler(tmp_path, refusing(put))
+        assert send(SimpleNamespace(announced=-1, fill=fill)).status == 413
+        assert filled == [60]
+
+    def test_clients_that_send_chunks_are_waited_for_until_they_hang_up(self, tmp_path: Path) -> None:
+        happened: list[str] = []
+
+        async def wait(request: HttpRequest) -> Reply:
+            await request.body.hung_up()
+            happened.append("noticed")
+            return Reply(200, [], Encoded(0, ()))
+
+        async def hung_up() -> None:
+            happened.append("gone")
+
+        self.handler(tmp_path, wait)(SimpleNamespace(announced=-1, hung_up=hung_up))
+        assert happened == ["gone", "noticed"]
 
     def test_it_is_given_back_after_a_fault(self, tmp_path: Path) -> None:
         async def fail(_: HttpRequest) -> Reply:

@@ -332,6 +332,12 @@ class TestMemory:
             self.read(3 << 23)
         assert [each.args for each in slept.await_args_list] == [(0,)] * 2
 
+    def test_what_could_never_be_held_is_refused_before_it_is_read(self) -> None:
+        incoming: Any = SimpleNamespace(whole=lambda: None, announced=101)
+        request = Request("POST", "/", b"/", b"", [], incoming, {})
+        with MemoryAccount(100).open() as memory, pytest.raises(LimitExceeded, match="101, where max_memory_bytes"):
+            asyncio.run(read_body(request, Settings(max_body_bytes=KIB), memory))
+
     def test_is_held_where_it_has_come_with_the_header(self) -> None:
         incoming: Any = SimpleNamespace(whole=lambda: b"x" * 100)
         request = Request("POST", "/", b"/", b"", [], incoming, {})

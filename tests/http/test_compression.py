@@ -102,6 +102,12 @@ def test_what_decompressing_takes(coding: str) -> None:
         decompress(packed, coding.encode(), most, memory)
 
 
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_where_bodies_are_small_so_are_pieces(coding: str) -> None:
+    with MemoryAccount(1000).open() as memory:
+        assert decompress(COMPRESS[coding](bytes(100)), coding.encode(), 100, memory) == bytes(100)
+
+
 @coding
 def test_what_was_outgrown_is_given_back(coding: str) -> None:
     """There are few steps, and no room in the last one for what there may not be."""

@@ -81,6 +81,16 @@ def test_blanks_around_a_value_are_none_of_it(framing: Framing, received: Receiv
     assert received.lengths == [1]
 
 
+def test_line_ends_between_requests_belong_to_none(framing: Framing) -> None:
+    """They are refused where there are too many, as those of nobody: not of the request before, which was complete."""
+    framing.feed(b"GET /%b HTTP/1.1\r\n%b\r\n" % (b"a" * 1500, HOST))
+    framing.feed(b"\r\n" * 1024)
+    with pytest.raises(HTTPException, match="header is larger") as refused:
+        framing.feed(b"\r\n")
+    assert refused.value.status_code == 431
+    assert framing.request_line() == ("-", b"-")
+
+
 @pytest.mark.parametrize(
     "host", [b"", b"a", b"a:80", b"a:", b"a_b.c-d", b"%2Frun%2Fa.sock", b"1.2.3.4:5", b"[::1]:80", b"[fe80::1%25eth0]"]
 )

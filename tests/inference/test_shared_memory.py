@@ -1,6 +1,9 @@
 """Triton's system shared memory: regions by name, and nothing outside them."""
 
+import fcntl
 import os
+import resource
+import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -13,6 +16,9 @@ import httpx
 import numpy as np
 import pytest
 
+from app.contract.violations import ContractError
+from app.http.inference.shared_memory import MAX_REGIONS, Region, most_regions
+from app.memory.accounts import MemoryAccount
 from tests.conftest import COMMAND, RunningServer, ServerFactory, running_server
 from tests.inference.wire import CELU, RELU, X, behind, error_of, listed, post, split, tensor
 from tests.messages import Array
@@ -273,6 +279,39 @@ def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, me
     os.truncate(f"/dev/shm/{memory.name}", 4096)
 
 
+def test_an_object_that_is_leased_is_not_waited_for(client: httpx.Client) -> None:
+    """The system would hold up who opens it for 45 s, and here that is everybody."""
+    object_ = Path(f"/dev/shm/dmlserve-test-{uuid.uuid4()}")
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which the system asks for the lease
+    try:
+        object_.write_bytes(bytes(16))
+        with object_.open("rb") as file:
+            try:
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except OSError as error:
+                pytest.skip(f"the system leases no files: {error}")
+            said = error_of(register(client, "r", object_.name, 16))
+        assert "cannot be opened: Resource temporarily unavailable" in said
+    finally:
+        object_.unlink()
+        signal.signal(signal.SIGIO, before)
+
+
+def test_a_region_by_itself_lets_nobody_beyond_its_end(tmp_path: Path) -> None:
+    """Whoever asks for it without having judged the request before, too."""
+    object_ = tmp_path / "object"
+    object_.write_bytes(b"\xff" * 40)
+    with object_.open("r+b", buffering=0) as file, MemoryAccount(100).open() as share:
+        region = Region("r", "object", 10, 20, file.fileno())
+        region.write(16, memoryview(b"1234"))
+        assert bytes(region.read(16, 4, share)) == b"1234"
+        with pytest.raises(ContractError, match="4 at offset 17 are not all in it"):
+            region.write(17, memoryview(b"1234"))
+        with pytest.raises(ContractError, match="4 at offset 17 are not all in it"):
+            region.read(17, 4, share)
+    assert object_.read_bytes() == b"\xff" * 26 + b"1234" + b"\xff" * 10
+
+
 def test_files_are_closed(client: httpx.Client, sharing: RunningServer, memory: Memory) -> None:
     def opened() -> int:
         links = Path(f"/proc/{sharing.process.pid}/fd").iterdir()
@@ -292,6 +331,11 @@ def test_regions_are_counted(client: httpx.Client, memory: Memory) -> None:
     for number in range(1024):
         assert register(client, f"r{number}", memory.name, 16).status_code == 200
     assert error_of(register(client, "more", memory.name, 16)) == "There are 1024 regions, the most there may be."
+
+
+def test_processes_without_a_limit_of_files_have_as_many_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert most_regions() == MAX_REGIONS
 
 
 def test_regions_leave_descriptors_for_connections(memory: Memory, tmp_path: Path) -> None:

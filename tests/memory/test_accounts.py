@@ -116,6 +116,16 @@ def test_a_buffer_that_is_not_there_is_not_held() -> None:
         assert share.held == account.used == 0
 
 
+def test_a_buffer_of_used_memory_is_held() -> None:
+    account = MemoryAccount(8 << 20, 8 << 20)
+    with account.open() as share:
+        share.buffer(1 << 20)  # which nobody has, so that it is kept for later at once
+        share.give(1 << 20)
+        found = share.used_buffer(1 << 20)
+        assert found is not None
+        assert len(found) == share.held == account.used == 1 << 20
+
+
 def test_nothing_is_taken_when_the_request_is_over() -> None:
     account = MemoryAccount(100)
     share = account.open()

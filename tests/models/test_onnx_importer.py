@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -649,7 +650,7 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
     for file in (tmp_path / "outside", folder / "inside"):
         file.write_bytes(np.array([1, 2, 3], np.float32).tobytes())
     (folder / "link").symlink_to(tmp_path / "outside")
-    inside = with_external_data(folder, "inside").SerializeToString()
+    inside, plain = with_external_data(folder, "inside").SerializeToString(), affine().SerializeToString()
     np.testing.assert_array_equal(run(read_model(inside, folder), {"x": np.ones(3, np.float32)})["y"], [2, 3, 4])
     for location in ("../outside", str(tmp_path / "outside"), "link", "missing", "", "."):
         with pytest.raises(Unreadable):
@@ -664,8 +665,14 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(read_model(in_node, folder), {"x": np.ones(3, np.float32)})["y"], [2, 3, 4])
     with pytest.raises(Unreadable, match="did not come with"):
         read_model(in_node)
+    assert read_model(inside, folder, len(inside) + 12)
     with pytest.raises(Unreadable, match="are left"):
         read_model(inside, folder, len(inside) + 11)
+    with mock.patch("os.path.getsize", return_value=16), pytest.raises(Unreadable, match="has too few bytes"):
+        read_model(inside, folder)  # since it became shorter meanwhile
+    assert read_model(plain, None, len(plain))
+    with pytest.raises(Unreadable, match=f"It has {len(plain)} bytes, where {len(plain) - 1} are allowed"):
+        read_model(plain, None, len(plain) - 1)
 
 
 def with_data_of(tensor: TensorProto, place: str) -> ModelProto:
@@ -811,12 +818,15 @@ def functions() -> ModelProto:
 def test_names_are_given_once() -> None:
     of_function = functions()
     of_function.functions[0].node[0].output[0] = "a"
+    beside_one = model("m (float[2] x) => (float[2] y) { y = Neg(x) y = Abs(x) }")
+    beside_one.functions.add(name="f", domain="d")
     for made, name in (
         (model("m (float[2] x) => (float[2] y) { y = Neg(x) y = Abs(x) }"), "y"),
         (model("m (float[2] x) => (float[2] y) { x = Neg(x) y = Abs(x) }"), "x"),
         (model("m (float[2] x) => (float[2] y) { w = Neg(x) y = Abs(w) }", w=np.ones(2, np.float32)), "w"),
         (model("m (float[2] x, float[2] x) => (float[2] y) { y = Abs(x) }"), "x"),
         (of_function, "a"),
+        (beside_one, "y"),
     ):
         with pytest.raises(Unreadable, match=f"{name} is made twice"):
             read_model(made.SerializeToString())

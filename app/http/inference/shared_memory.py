@@ -240,7 +240,7 @@ def _opened(name: str, asked: documents.SharedMemoryRegisterRequest) -> Region:
         )
     path = FOLDER / key.removeprefix("/")
     try:
-        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise refused(("key",), f"Shared memory {key} cannot be opened: {error.strerror}.", key) from None
     try:

@@ -171,8 +171,7 @@ class Framing:
     def on_body(self, body: bytes) -> None:
         self._progress = True
         try:
-            if not self._is_upgrade:
-                self._receiver.piece(body)
+            self._receiver.piece(body)  # before it is fed without its Upgrade, a request has no body for the parser
         except Exception as error:
             self._raised = error
             raise

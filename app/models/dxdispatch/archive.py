@@ -76,11 +76,8 @@ class ZipMember:
             with memory.passing(_PIECE * 3), self._archive.open(info) as file:
                 while piece := file.read(_PIECE):
                     memory.ensure_open()
-                    end = filled + len(piece)
-                    if end > len(buffer):
-                        raise Unreadable(f"{name} in the zip is longer than the zip says.")
-                    buffer[filled:end] = piece
-                    filled = end
+                    buffer[filled : filled + len(piece)] = piece  # there are no more than the zip says
+                    filled += len(piece)
         except (
             zipfile.BadZipFile,
             zlib.error,

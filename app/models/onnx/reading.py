@@ -442,7 +442,7 @@ def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int, 
     root = os.path.realpath(folder)
     try:
         path = os.path.realpath(os.path.join(root, location))
-        is_inside = bool(location) and os.path.commonpath([root, path]) == root and os.path.isfile(path)
+        is_inside = os.path.commonpath([root, path]) == root and os.path.isfile(path)
     except (TypeError, ValueError):  # no name that a file can have
         is_inside = False
     if not is_inside:

@@ -75,6 +75,7 @@ def values(client: httpx.Client, resource: Json, verbose: bool = False) -> str:
         ("UINT8", {"valueStart": 65, "valueDelta": 255, "valueCount": 2}, "A, @"),
         ("FLOAT16", {"valueStart": 2048, "valueDelta": 1, "valueCount": 4}, "2048, 2048, 2048, 2048"),
         ("FLOAT16", {"valueStart": 1, "valueDelta": 0.25, "valueCount": 3}, "1, 1.25, 1.5"),
+        ("UINT8", {"valueStart": 65, "valueDelta": 1, "valueCount": 2, "sourcePath": "none.dat"}, "A, B"),
     ],
 )
 def test_initial_values(client: httpx.Client, data_type: str, given: Any, text: str | None) -> None:

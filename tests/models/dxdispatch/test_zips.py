@@ -57,6 +57,15 @@ def test_a_member_is_read_while_the_request_lasts(memory: MemoryShare) -> None:
         member.read(4, "max_tensor_bytes", memory)
 
 
+def test_a_file_of_a_folder_is_no_larger_than_may_be(memory: MemoryShare, tmp_path: Path) -> None:
+    (tmp_path / "x.dat").write_bytes(b"some")
+    found = FolderFiles(tmp_path, tmp_path)
+    assert bytes(found.read("x.dat", 4, "max_tensor_bytes", memory)) == b"some"
+    with pytest.raises(LimitExceeded, match=r"Bytes of x\.dat: 4, where max_tensor_bytes allows 3"):
+        found.read("x.dat", 3, "max_tensor_bytes", memory)
+    assert memory.held == 4
+
+
 def test_what_takes_long_asks_whether_the_request_is_over(
     memory: MemoryShare, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -75,6 +84,22 @@ def test_what_takes_long_asks_whether_the_request_is_over(
             asked.reset_mock()
             work()
             assert asked.call_count >= 10
+
+
+def test_a_body_is_a_file_that_begins_somewhere() -> None:
+    file = archive._Body(b"12345")
+    assert (file.seek(-2, 2), file.read(), file.tell(), file.read(1)) == (3, b"45", 5, b"")
+    with pytest.raises(OSError, match="before the beginning"):
+        file.seek(-6, 2)
+    assert file.tell() == 5
+
+
+@pytest.mark.parametrize("said", [3, 5])
+def test_a_member_is_as_long_as_the_zip_says(memory: MemoryShare, said: int) -> None:
+    sent = bytearray(zipped({"x.dat": b"some"}))
+    sent[sent.rindex(b"PK\x01\x02") + 24] = said
+    with pytest.raises(Unreadable, match=r"^x\.dat in the zip "):
+        members(bytes(sent), memory)["x.dat"].read(5, "max_tensor_bytes", memory)
 
 
 def test_an_encrypted_member_is_not_read(memory: MemoryShare) -> None:
