@@ -104,10 +104,12 @@ def _cleared(folder: Path, most: int) -> int:
 
 
 def cache_folder(setting: str) -> Path | None:
-    """Where binaries are kept: `setting`, by default where XDG has caches; nowhere if it is `none`."""
-    if setting == "none":
-        return None
+    """Where binaries are kept: `setting`, by default where XDG has caches; nowhere if it is `none`, or for a user
+    without a home, as one of a container may be."""
     if setting:
-        return Path(setting)
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
-    return Path(home) / "dmlserve" / "kernels"
+        return None if setting == "none" else Path(setting)
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / ".cache")
+    except RuntimeError:
+        return None
+    return caches / "dmlserve" / "kernels"

@@ -145,6 +145,9 @@ def test_where_binaries_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
     assert cache_folder("") == Path("/home/someone/.cache/dmlserve/kernels")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    assert cache_folder("") is None, "the user has no home"
 
 
 def test_loops_are_compiled_by_one_process_only(folder: Path) -> None:
