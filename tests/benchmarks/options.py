@@ -93,11 +93,14 @@ def parser(description: str | None, *encodings: str) -> argparse.ArgumentParser:
     return result
 
 
-def rounds_and_output(description: str | None) -> argparse.Namespace:
-    """The options of a benchmark that says how often and where to, read; signals end it from now on."""
+def rounds_and_output(description: str | None, *, models: str | None = None) -> argparse.Namespace:
+    """The options of a benchmark that says how often and where to, read; signals end it from now on. What it does with
+    `models`, the help says."""
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     result.add_argument("--rounds", type=bounded(100), default=10, help="default 10")
     result.add_argument("--output", type=Path, metavar="FILE.md", help="write the report there as well")
+    if models is not None:
+        result.add_argument("models", nargs="*", metavar="FILE=SIZES", help=f"{models}; sizes are as --warm has them")
     arguments = result.parse_args()
     end_on_signals()
     return arguments
