@@ -9,7 +9,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from llvmlite import binding
 
 from app.devices import binaries
 from app.devices.binaries import Binaries, cache_folder
@@ -159,11 +158,11 @@ def test_loops_are_compiled_by_one_process_only(folder: Path) -> None:
             again.function(f"{NOTHING}\n; another one")
 
 
-DIFFERENCES: dict[str, Callable[[], Any]] = {
-    "version": lambda: mock.patch.object(Compiler, "version", "99.1"),
-    "features": lambda: mock.patch.object(Compiler, "_features_for", return_value="+none"),
-    "processor": lambda: mock.patch.object(binding, "get_host_cpu_name", return_value="another"),
-    "passes": lambda: mock.patch.object(compiler, "_passes", return_value="others"),
+DIFFERENCES: dict[str, Callable[[Compiler], Any]] = {
+    "version": lambda _: mock.patch.object(Compiler, "version", "99.1"),
+    "features": lambda _: mock.patch.object(Compiler, "_features_for", return_value="+none"),
+    "processor": lambda made: mock.patch.object(made, "_processor", "another"),
+    "passes": lambda _: mock.patch.object(compiler, "_passes", return_value="others"),
 }
 
 
@@ -172,7 +171,7 @@ def test_what_another_compiler_made_is_not_taken(folder: Path, other: str) -> No
     made = Compiler(Binaries(folder))
     before = made._key(NOTHING)
     assert made._key(NOTHING) == before != made._key(f"{NOTHING}\n; another one")
-    with DIFFERENCES[other]():
+    with DIFFERENCES[other](made):
         assert made._key(NOTHING) != before
 
 

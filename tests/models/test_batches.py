@@ -49,7 +49,7 @@ SECONDS = 30.0
 @pytest.fixture(autouse=True)
 def _one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """All services have the same loops, compiled once."""
-    monkeypatch.setattr("app.engine.service.Compiler", lambda: COMPILER)
+    monkeypatch.setattr("app.engine.service.Compiler", lambda _: COMPILER)
 
 
 async def turns() -> AsyncIterator[None]:

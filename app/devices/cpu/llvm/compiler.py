@@ -72,6 +72,7 @@ class Compiler:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         self._features = binding.get_host_cpu_features()
+        self._processor: str = binding.get_host_cpu_name()
         if not _may_execute():
             raise Unavailable("this process may not execute memory that it has written")
         missing = [each for each in NEEDED.get(platform.machine(), ()) if not self._features.get(each)]
@@ -215,12 +216,12 @@ class Compiler:
 
     def _key(self, source: str) -> str:
         """A hash of all that an object file depends on."""
-        told = source, self._given(source, self.registers), self._features_for(source), self._llvm.get_host_cpu_name()
-        return hashlib.sha256(repr((told, self.version, _passes())).encode()).hexdigest() + ".o"
+        told = source, self._given(source, self.registers), self._features_for(source), self._processor, self.version
+        return hashlib.sha256(repr((told, _passes())).encode()).hexdigest() + ".o"
 
     def _emitted(self, source: str) -> bytes:
         machine = self._llvm.Target.from_default_triple().create_target_machine(
-            cpu=self._llvm.get_host_cpu_name(), features=self._features_for(source), opt=3
+            cpu=self._processor, features=self._features_for(source), opt=3
         )
         module = self.optimized(source, machine, self.registers)
         module.data_layout = str(machine.target_data)
