@@ -234,10 +234,14 @@ def test_helpers_neither_burn_nor_linger(small_blocks: None) -> None:
 def test_who_waits_for_others_in_a_table_sleeps() -> None:
     """And is woken when they are done: of two calls, one takes its time, and then comes another stage."""
     done: list[tuple[int, int]] = []
+    other = threading.Event()
 
     def call(number: int) -> None:
         if number == 1:
+            other.wait(30)
             time.sleep(0.3)
+        if number == 2:
+            other.set()
         done.append((number, threading.get_ident()))
 
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64)(call)
@@ -252,8 +256,10 @@ def test_who_waits_for_others_in_a_table_sleeps() -> None:
     words[[first + tables.STAGE_WORDS, first + tables.STAGE_WORDS + 3]] = 2, start + 8 * (calls + 4)
     words[calls:] = called, 1, called, 2, called, 3, called, 4
     lot(COMPILER, start + 8 * tables.LOT)
+    other.set()
     team.sharing(walk, words, 0, wakes=True)(start)
     assert [number for number, _ in done] == [1, 2, 3, 4]
+    other.clear()
     words[[first + 1, first + 2, first + tables.STAGE_WORDS + 1, first + tables.STAGE_WORDS + 2]] = 0
     done.clear()
     burnt = time.process_time()

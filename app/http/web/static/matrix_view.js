@@ -9,8 +9,11 @@ export async function mount(container, context) {
   const inside = h("div");
   const families = [...new Set(catalog.operators.map((each) => each.family))];
   const count = h("p", { role: "status" });
+  let shown = "";
 
   function show() {
+    if (shown === JSON.stringify(chosen)) return; // as after a choice that was made while words were waited for
+    shown = JSON.stringify(chosen);
     const found = select(catalog.operators, { words: chosen.words, family: chosen.family })
       .filter((operator) => !chosen.level || addedAt(operator, chosen.level).length);
     count.textContent = chosen.level
