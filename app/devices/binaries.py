@@ -15,7 +15,6 @@ MOST_BYTES = 64 << 20
 """Of all files: of the least recently used ones a quarter goes when there are more. Clients' graphs make any number of
 kernels, and in a container the folder may be a small one in memory."""
 
-
 _OURS = re.compile(r"[0-9a-f]{64}\.(cubin|o)($|\.)")
 """What is removed, if anything is: a folder may have other files."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from app.contract.constants import DataType
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.calls import Call, Calls, Of, calls_of_loop, chained
-from app.devices.cpu.llvm.kernels import LookUp, Loop, LoopCode
+from app.devices.cpu.llvm.kernels import Loop, LoopCode
 from app.devices.layout import packed_along, walk
 from app.formula.structures import Questions, Structures
 from app.formula.values import Input, Value, parts, replaced, stored_whole
@@ -60,12 +60,11 @@ def byte_table_kernel(
     if cut is None:
         return None
     table = _table(cut, compiled, made.stored, known)
-    item = table.itemsize
-    look_up = structures.find(("look up", loops, item, BITS), {}, lambda _: LookUp(item, BITS, loops))
     address = array("q", [address_of(table.view(np.uint8).data)])
     packed = packed_along(sizes, [True] * len(sizes))
     between = packed if cut.first else strides[names.index(cut.input)]
-    last = calls_of_loop(look_up, address, sizes, [between, strides[-1]], [1, item], most)
+    look_up = loops.look_up(table.itemsize, BITS)
+    last = calls_of_loop(look_up, address, sizes, [between, strides[-1]], [1, table.itemsize], most)
     if cut.first is None:
         number = names.index(cut.input)
         calls = Calls([[_of_input(call, number) for call in last]])

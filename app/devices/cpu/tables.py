@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from app.devices.cpu.llvm.kernels import LookUp, Loop, LoopCode
+from app.devices.cpu.llvm.kernels import Loop, LoopCode
 from app.devices.cpu.llvm.loop_calls import LoopCall
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.routines import Routine, run_routine
 from app.memory.addresses import address_of
 from app.memory.arrays import Array
 
-EVERY = 1 << 16
+BITS = 16
+EVERY = 1 << BITS
 """All float16 there are."""
 
 WORTH = 4 * EVERY
@@ -70,7 +71,6 @@ class Tables:
     def __init__(self, loops: LoopCode | None) -> None:
         self._loops = loops
         self._tables: OrderedDict[Hashable, Table] = OrderedDict()
-        self._look_ups: dict[int, LookUp] = {}
         self._lock = threading.Lock()
 
     def of(self, routine: Routine, arguments: Any, dtype: np.dtype[Any]) -> Table:
@@ -94,10 +94,8 @@ class Tables:
         """What looks up all elements of a tensor, where there are loops; it needs `results` to be held."""
         if self._loops is None:
             return None
-        size = results.itemsize
-        with self._lock:
-            look_up = self._look_ups.get(size) or self._look_ups.setdefault(size, LookUp(size, 16, self._loops))
         address = array("q", [address_of(results.view(np.uint8).data)])
+        look_up = self._loops.look_up(results.itemsize, BITS)
         return LoopCall(look_up, address, sizes, strides, item_sizes, self._loops.team)
 
 

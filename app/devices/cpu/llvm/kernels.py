@@ -75,6 +75,10 @@ class LoopCode:
             lambda _: Code(self._compiler, loops.write(dimensions, layout, streams)),
         )
 
+    def look_up(self, size: int, bits: int) -> "LookUp":
+        """What looks results of `size` bytes up by so many bits."""
+        return self._structures.find((LookUp, self, size, bits), {}, lambda _: LookUp(size, bits, self))
+
 
 @dataclass(frozen=True, slots=True)
 class Codes:
