@@ -25,7 +25,7 @@ from app.devices.cpu import rows
 from app.devices.cpu.device import COMPILED, NumpyDevice, NumpyKernel
 from app.devices.cpu.llvm import compiler as llvm_compiler
 from app.devices.cpu.llvm import nests
-from app.devices.cpu.llvm.compiler import Compiler, Unavailable
+from app.devices.cpu.llvm.compiler import PICKS_BYTES, Compiler, Unavailable
 from app.devices.cpu.llvm.frames import start_of_frame
 from app.devices.cpu.llvm.kernels import Loop, LoopCode
 from app.devices.cpu.llvm.loop_calls import LoopCall, RowCall
@@ -80,6 +80,7 @@ from tests.devices.test_numpy_device import never
 from tests.formula.spelled import SPELLED, ask, number
 from tests.messages import CELU, CONSTANT_POW, PARAMETERIZED_RELU, request
 from tests.operators.descriptors import compiled, descriptor, expression_of, output_name_of, output_of
+from tests.operators.widths import narrow
 
 COMPILER = Compiler()
 LOOPS = LoopCode(COMPILER, Structures())
@@ -179,6 +180,30 @@ def test_forms_become_instructions() -> None:
         assert all(each in assembly for each in instructions)
         assert absent not in assembly
         assert "call" not in assembly
+
+
+def test_bytes_are_picked_out_of_registers() -> None:
+    source = LOOPS.look_up(1, 8).write(1, ("packed", "packed"), False)
+    with mock.patch.object(COMPILER, "_features", dict(COMPILER._features) | {PICKS_BYTES: True}):
+        assembly = assembly_of(source, "x86_64-unknown-linux-gnu", "znver4")
+    assert "vpermt2b" in assembly or "vpermi2b" in assembly
+    assert "call" not in assembly
+    assert "perm" not in assembly_of(source, "x86_64-unknown-linux-gnu", "x86-64-v3")
+
+
+@pytest.mark.parametrize("compiler", [COMPILER, narrow(8)], ids=["own", "narrow"])
+def test_bytes_are_looked_up_alike_however_many_at_once(compiler: Compiler) -> None:
+    """Vectors of 64, 32 or 16 where there are instructions for that, and one by one."""
+    random = np.random.default_rng(11)
+    table = random.integers(0, 256, 256, np.uint8)
+    x = np.concatenate([np.arange(256, dtype=np.uint8), random.integers(0, 256, 1000, np.uint8)])
+    look_up = compiler.function(LOOPS.look_up(1, 8).write(1, ("packed", "packed"), False))
+    for size, start in product([*range(1, 40), 63, 64, 65, 127, 128, 129, 255, 256, 257, 1111], (0, 3)):
+        y = np.full(size + 1, 7, np.uint8)
+        frame = array("q", [size, x[start:].ctypes.data, 1, y.ctypes.data, 1, table.ctypes.data])
+        look_up(frame.buffer_info()[0])
+        assert y[:size].tobytes() == table[x[start : start + size]].tobytes()
+        assert y[size] == 7
 
 
 @pytest.mark.parametrize(("processor", "size"), [("x86-64-v3", 32), ("znver4", 64)])
@@ -752,7 +777,7 @@ import ctypes
 import sys
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, of Linux 6.3
     sys.exit(77)
-from app.devices.cpu.llvm.compiler import Compiler, Unavailable
+from app.devices.cpu.llvm.compiler import PICKS_BYTES, Compiler, Unavailable
 try:
     Compiler()
 except Unavailable as reason:

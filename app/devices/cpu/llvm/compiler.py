@@ -30,6 +30,9 @@ STEADY = "avx512vbmi2"
 """A feature of all processors whose clock is hardly slower while they use registers of 512 bits. Those before them slow
 down for milliseconds, whatever else is computed meanwhile."""
 
+PICKS_BYTES = "avx512vbmi"
+"""The feature by which bytes are picked out of registers."""
+
 _HEAD = re.compile(r"^define void @kernel\([^)]*\)", re.MULTILINE)
 
 _REALIGNS = ' "frame-pointer"="all"'
@@ -178,7 +181,9 @@ class Compiler:
         if registers != "avx512":
             source = source.replace(vectors.FOUR_VECTORS, "")
         source = chosen.defined(source, registers)
-        return vectors.prepared(source, registers, guesses=self.computes_whole)
+        # Roots have forms where a guess is the one for which all of them were compared.
+        has = {"root.float": self.computes_whole, "look.i8": self._features.get(PICKS_BYTES)}
+        return vectors.prepared(source, registers, [name for name, there in has.items() if not there])
 
     def functions(self, source: str, types: Mapping[str, Any]) -> list[Any]:
         """The functions of a module that are named in `types`, each of that type of ctypes', which keep its memory."""

@@ -22,6 +22,7 @@ from app.devices.cpu.llvm.math.shares import in_shares
 from app.devices.cpu.llvm.nest import Access
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.types import bytes_of
+from app.devices.cpu.llvm.vectors import LOOK_DECLARATION, look_call
 from app.formula.expansions import Ask
 from app.formula.stages import FormulaStages
 from app.formula.structures import Structures
@@ -234,14 +235,18 @@ class LookUp(_Loops):
 
     def __init__(self, size: int, bits: int, code: LoopCode) -> None:
         result = f"i{8 * size}"
-        body = (
+        declared: frozenset[str] = frozenset()
+        body: tuple[str, ...] = (
             "%table = inttoptr i64 %p0 to ptr",
             f"%number = zext i{bits} %x0 to i64",
             f"%place = getelementptr {result}, ptr %table, i64 %number",
             f"%result = load {result}, ptr %place",
             f"ret {result} %result",
         )
-        element = Element("element", frozenset(), body, {"X": f"i{bits}"}, result, (Parameter(INT64, "Table"),))
+        if (bits, size) == (8, 1):
+            declared = frozenset({LOOK_DECLARATION})
+            body = (f"%result = {look_call('%x0', '%p0')}", "ret i8 %result")
+        element = Element("element", declared, body, {"X": f"i{bits}"}, result, (Parameter(INT64, "Table"),))
         super().__init__([element], ["X"], code, lambda read, *form: nests.elements(element, read, *form))
         self.work = LOOKED_UP if bits == 16 else LOOKED_UP_BYTE
 

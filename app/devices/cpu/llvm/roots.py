@@ -6,8 +6,8 @@ from typing import TypeAlias
 from app.devices.cpu.llvm.types import literal
 from app.formula.values import FLOAT32
 
-PURE = "nounwind willreturn memory(none)"
-"""What the functions do besides giving something: nothing."""
+PURE, READS = "nounwind willreturn memory(none)", "nounwind willreturn memory(read)"
+"""What the functions do besides giving something: nothing, or to read a table."""
 
 AS_IT_IS_ROUNDED = ", i32 4"
 """The last argument of instructions that could round in another way."""
@@ -41,9 +41,9 @@ _AS_THEY_ARE = 1 << 4 * 2 | 1 << 4 * 5
 """Of the eight classes that numbers are of, each with four bits, those whose root is the number itself: 0, infinity."""
 
 
-def defined(head: str, body: Sequence[str]) -> list[str]:
-    """A function that does nothing besides giving something."""
-    return [f"define {head} alwaysinline {PURE} {{", *body, "}"]
+def defined(head: str, body: Sequence[str], does: str = PURE) -> list[str]:
+    """A function that does nothing besides giving something, or what is told."""
+    return [f"define {head} alwaysinline {does} {{", *body, "}"]
 
 
 AT_ONCE = "declare float @llvm.sqrt.f32(float)"

@@ -10,11 +10,12 @@ So a loop is made quick first, of calls, and the forms are put into it then. The
 - A guess at 1 / sqrt(x) of a float32, the same of each number, however many there are at once: `guess.float`.
 - The root of a float32, rounded once: `root.float`. There is an instruction for that everywhere, but one for a first
   guess at its inverse, and what makes the root of that, take half as long on Intel's processors.
+- A byte looked up in a table of 256 in memory: `look.i8`.
 """
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeAlias
@@ -29,7 +30,7 @@ PLACES = 16
 Registers: TypeAlias = Literal["avx512", "avx2", ""]
 """Whose instructions forms are made of; none are without."""
 
-WIDTHS = (8, 16, 32)
+WIDTHS, WIDTHS_OF_BYTES = (8, 16, 32), (16, 32, 64)
 """Of forms: of what is stored as float16 LLVM takes 32 at a time."""
 
 WIDE = ' "prefer-vector-width"="512"'
@@ -40,12 +41,16 @@ FOUR_VECTORS = ', !{!"llvm.loop.interleave.count", i32 4}'
 """Has LLVM take so many side by side in a loop, of vectors that with AVX-512 are one register of 32. Else they are two
 of 16, and there it knows best."""
 
+ADDRESS = "i64"
+"""The type of an argument that is one for all numbers."""
+
 _NAMES = {FLOAT32: ("float", "i32", 23), FLOAT64: ("double", "i64", 52)}
 """LLVM's name of a float and of its bits, and how many of these are below the exponent."""
 
 _USED = "@llvm.compiler.used = appending global"
 _DECLARED = re.compile(
-    r"^declare (float|double) @((?:pick|scale|exponent|significand|root|guess)\.[^(]+)\(([^)]*)\)\n", re.MULTILINE
+    r"^declare (float|double|i8) @((?:pick|scale|exponent|significand|root|guess|look)\.[^(]+)\(([^)]*)\)\n",
+    re.MULTILINE,
 )
 
 
@@ -85,21 +90,29 @@ def part_call(part: Part, x: str) -> str:
     return f"call float @{part}.float(float {x})"
 
 
-def prepared(source: str, registers: Registers, *, guesses: bool) -> tuple[str, str]:
+LOOK_DECLARATION = "declare i8 @look.i8(i8, i64)"
+
+
+def look_call(byte: str, table: str) -> str:
+    """An expression, of the `table`'s address: LLVM takes no form of a function that is given a pointer."""
+    return f"call i8 @look.i8(i8 {byte}, i64 {table})"
+
+
+def prepared(source: str, registers: Registers, lacking: Collection[str]) -> tuple[str, str]:
     """A module in which the functions that it declares are known to have forms, and the module that has these.
-    Functions without forms are defined in the first one; the other is empty if there are no others. A root has forms
-    if the processor `guesses` as those do for which all roots were compared."""
+    Functions without forms, as those that are `lacking` are, are defined in the first one; the other is empty if there
+    are no others."""
     head: list[str] = []
     forms: list[str] = []
     used: list[str] = []
     for type_, name, taken in _DECLARED.findall(source):
         function = _Function(name, type_, tuple(taken.split(", ")))
-        natives = function.natives(registers) if guesses or name != "root.float" else {}
+        natives = {} if name in lacking else function.natives(registers)
         if natives:
             head += function.told()
-            used += [f"ptr @{name}.{width}" for width in WIDTHS]
+            used += [f"ptr @{name}.{width}" for width in function.widths]
             forms += function.alone("linkonce_odr")
-            for width in WIDTHS:
+            for width in function.widths:
                 forms += function.form(width, natives)
         else:
             head += function.alone("internal")
@@ -139,20 +152,27 @@ class _Function:
         """What instructions there are, by how many numbers they take."""
         return _NATIVES.get((registers, self.name.partition(".")[0], self.type), {})
 
+    @property
+    def widths(self) -> Sequence[int]:
+        return WIDTHS_OF_BYTES if self.type == "i8" else WIDTHS
+
     def told(self) -> list[str]:
         """What the vectorizer is told."""
-        letters = "v" * len(self.taken)
-        variants = ",".join(f"_ZGV_LLVM_N{width}{letters}_{self.name}({self.name}.{width})" for width in WIDTHS)
+        letters = "".join("u" if each == ADDRESS else "v" for each in self.taken)
+        variants = ",".join(f"_ZGV_LLVM_N{width}{letters}_{self.name}({self.name}.{width})" for width in self.widths)
         declared = f"declare {self.type} @{self.name}({', '.join(self.taken)})"
+        does = roots.READS if ADDRESS in self.taken else roots.PURE
         return [
-            f'{declared} {roots.PURE} "vector-function-abi-variant"="{variants}"',
-            *(f"declare {self._head(width, '')} {roots.PURE}" for width in WIDTHS),
+            f'{declared} {does} "vector-function-abi-variant"="{variants}"',
+            *(f"declare {self._head(width, '')} {does}" for width in self.widths),
         ]
 
     def alone(self, linkage: str) -> list[str]:
         """The function of one number."""
         if self.name.startswith("pick."):
             return _picked_in_memory(self.name, linkage)
+        if self.name == "look.i8":
+            return _looked_up(linkage)
         if self.name == "root.float":
             return roots.root_at_once(linkage)
         if self.name == "guess.float":
@@ -171,6 +191,9 @@ class _Function:
         for first in range(0, width, own):
             given = []
             for number, type_ in enumerate(self.taken):
+                if type_ == ADDRESS:
+                    given.append(f"%x{number}")
+                    continue
                 lines.append(
                     f"%p{first}.{number} = shufflevector <{width} x {type_}> %x{number}, <{width} x {type_}> poison, "
                     f"<{own} x i32> <{_places(first, own)}>"
@@ -187,10 +210,12 @@ class _Function:
                 lines.append(f"{made} = shufflevector {kind} {low}, {kind} {high}, {mask}")
             own *= 2
         lines.append(f"ret <{width} x {self.type}> {parts[0]}")
-        return roots.defined(f"linkonce_odr {self._head(width, '%x')}", lines)
+        does = roots.READS if ADDRESS in self.taken else roots.PURE
+        return roots.defined(f"linkonce_odr {self._head(width, '%x')}", lines, does)
 
     def _head(self, width: int, prefix: str) -> str:
-        many = [f"<{width} x {each}>{prefix and f' {prefix}{number}'}" for number, each in enumerate(self.taken)]
+        types = [each if each == ADDRESS else f"<{width} x {each}>" for each in self.taken]
+        many = [f"{each}{prefix and f' {prefix}{number}'}" for number, each in enumerate(types)]
         return f"<{width} x {self.type}> @{self.name}.{width}({', '.join(many)})"
 
 
@@ -226,6 +251,43 @@ def _halves(name: str) -> list[str]:
 def _picked_of_8(name: str, given: Sequence[str], made: str) -> list[str]:
     low, high = _halves(name)
     return [f"{made} = call <8 x float> @{_PERMUTE_TWO}({low}, <8 x i32> {given[0]}, {high})"]
+
+
+def _looked_up(linkage: str) -> list[str]:
+    body = [
+        "%table = inttoptr i64 %address to ptr",
+        "%number = zext i8 %byte to i64",
+        "%place = getelementptr i8, ptr %table, i64 %number",
+        "%result = load i8, ptr %place",
+        "ret i8 %result",
+    ]
+    return roots.defined(f"{linkage} i8 @look.i8(i8 %byte, i64 %address)", body, roots.READS)
+
+
+def _looked_up_at_once(width: int) -> roots.Native:
+    """By instructions that pick out of the 128 bytes of two registers: out of one half of the table, and of the other.
+    What is less than a register is the lowest bytes of one."""
+
+    def write(_: str, given: Sequence[str], made: str) -> list[str]:
+        number, address = given
+        kind = "<64 x i8>"
+        wide = ", ".join(f"i32 {each if each < width else 'poison'}" for each in range(64))
+        return [
+            f"{made}.table = inttoptr i64 {address} to ptr",
+            *(f"{made}.at{each} = getelementptr {kind}, ptr {made}.table, i64 {each}" for each in range(4)),
+            *(f"{made}.part{each} = load {kind}, ptr {made}.at{each}, align 1" for each in range(4)),
+            f"{made}.by = shufflevector <{width} x i8> {number}, <{width} x i8> poison, <64 x i32> <{wide}>",
+            *(
+                f"{made}.{name} = call {kind} @{_PERMUTE_BYTES}({kind} {made}.part{first}, {kind} {made}.by, "
+                f"{kind} {made}.part{first + 1})"
+                for name, first in (("low", 0), ("high", 2))
+            ),
+            f"{made}.is_high = icmp slt {kind} {made}.by, zeroinitializer",
+            f"{made}.all = select <64 x i1> {made}.is_high, {kind} {made}.high, {kind} {made}.low",
+            f"{made} = shufflevector {kind} {made}.all, {kind} poison, <{width} x i32> <{_places(0, width)}>",
+        ]
+
+    return write
 
 
 def _scaled_at_once(intrinsic: str, width: int, type_: str, mask: str, more: str) -> roots.Native:
@@ -311,6 +373,7 @@ def _number(value: float) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
+_PERMUTE_BYTES = "llvm.x86.avx512.vpermi2var.qi.512"
 _PERMUTE_16 = "llvm.x86.avx512.permvar.sf.512"
 _PERMUTE_TWO = "llvm.x86.avx512.vpermi2var.ps.256"
 _SCALE_8, _SCALE_16 = (f"llvm.x86.avx512.mask.scalef.ps.{bits}" for bits in (256, 512))
@@ -318,6 +381,7 @@ _SCALE_DOUBLE = "llvm.x86.avx512.mask.scalef.pd.512"
 _EXPONENT_8, _EXPONENT_16 = (f"llvm.x86.avx512.mask.getexp.ps.{bits}" for bits in (256, 512))
 _SIGNIFICAND_8, _SIGNIFICAND_16 = (f"llvm.x86.avx512.mask.getmant.ps.{bits}" for bits in (256, 512))
 _INTRINSICS = [
+    f"declare <64 x i8> @{_PERMUTE_BYTES}(<64 x i8>, <64 x i8>, <64 x i8>)",
     f"declare <16 x float> @{_PERMUTE_16}(<16 x float>, <16 x i32>)",
     f"declare <8 x float> @{_PERMUTE_TWO}(<8 x float>, <8 x i32>, <8 x float>)",
     f"declare <8 x float> @{_SCALE_8}(<8 x float>, <8 x float>, <8 x float>, i8)",
@@ -353,6 +417,7 @@ _NATIVES: Mapping[tuple[str, str, str], Mapping[int, roots.Native]] = {
         8: roots.root_by_guess(8, "i8", ""),
         16: roots.root_by_guess(16, "i16", roots.AS_IT_IS_ROUNDED),
     },
+    ("avx512", "look", "i8"): {width: _looked_up_at_once(width) for width in WIDTHS_OF_BYTES},
     ("avx512", "scale", "double"): {8: _scaled_at_once(_SCALE_DOUBLE, 8, "double", "i8", roots.AS_IT_IS_ROUNDED)},
 }
 """By registers, function and what it gives."""
