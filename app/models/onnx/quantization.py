@@ -1,12 +1,17 @@
 """Numbers made quantized and restored, and operators of quantized elements."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from app.contract.constants import DataType
+from app.graphs.graph import Source
 from app.models.onnx.activations import activation
 from app.models.onnx.casts import type_of
 from app.models.onnx.element_wise import binary, chosen
 from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.moved import made_before
 from app.models.onnx.movement import joined
 from app.models.onnx.operands import (
     alike,
@@ -21,6 +26,9 @@ from app.models.onnx.operands import (
 )
 from app.models.onnx.shapes import axis_of
 from app.models.onnx.tensors import Sizes, Unsupported, View
+
+_LEAST_SCALE, _MOST_SCALE = (float(each) for each in (np.finfo(np.float32).tiny, np.finfo(np.float32).max / 512))
+"""By which bytes are restored as numbers that are rounded once, none as infinity."""
 
 
 class Parameters(NamedTuple):
@@ -76,17 +84,54 @@ def _quantize(node: Node) -> Value:
         x, scale = wider(node, x, scale)
     if output.bits == 4:
         return in_blocks(node, "QUANTIZE", _parameters(node, x, scale, zero, apart=False), output)
-    given = _parameters(node, x, scale, zero, apart=True).spread()
+    given = _parameters(node, x, scale, zero, apart=True)
     if output in takes("ELEMENT_WISE_QUANTIZE_LINEAR", "OutputTensor"):
         return node.reshaped(quantized(node, given, output), sizes)
-    return node.reshaped(_in_other_types(node, given, output), sizes)
+    return node.reshaped(_in_other_types(node, given.spread(), output), sizes)
 
 
 def quantized(node: Node, given: Parameters, output: DataType) -> View:
-    """x / scale, rounded, plus the zero point, saturated."""
+    """x / scale, rounded, plus the zero point, saturated. What only moves elements is done with the results, where
+    there is one scale."""
+
+    def known(x: View) -> View | None:
+        return _before_restored(node, given, x, output)
+
+    def made(x: View) -> View:
+        before = known(x)
+        return _by_operator(node, Parameters(x, given.scale, given.zero), output) if before is None else before
+
+    if all(each is None or each.elements == 1 for each in (given.scale, given.zero)) and output.bits == 8:
+        moved = made_before(node.build, given.x, made, known)
+        return made(given.x) if moved is None else moved
+    return _by_operator(node, given, output)
+
+
+def _by_operator(node: Node, given: Parameters, output: DataType) -> View:
+    given = given.spread()
     inputs = {"InputTensor": given.x, "ScaleTensor": given.scale, "ZeroPointTensor": given.zero}
     outputs = {"OutputTensor": (output, given.x.sizes)}
     return operate(node, "ELEMENT_WISE_QUANTIZE_LINEAR", inputs, outputs=outputs)
+
+
+def _before_restored(node: Node, given: Parameters, x: View, output: DataType) -> View | None:
+    """What `x` was restored from by the same scale and zero point, which quantized is the same again: a product is
+    less than a 2^16th of a scale from a multiple of it. None if it was not, or may have overflowed."""
+    found = node.build.maker(x)
+    if found is None or found.desc["Type"] != "ELEMENT_WISE_DEQUANTIZE_LINEAR":
+        return None
+    before, *others = (found.reads.get(name) for name in ("InputTensor", "ScaleTensor", "ZeroPointTensor"))
+    assert before is not None, "it reads something"
+    scale = node.build.known(replace(given.scale, sizes=(), strides=()))
+    if scale is None or not _LEAST_SCALE <= scale <= _MOST_SCALE:
+        return None
+    is_same = all(_source(a) == _source(b) for a, b in zip(others, (given.scale, given.zero), strict=True))
+    is_there = is_same and before.data_type is output and before.is_packed
+    return replace(before, sizes=x.sizes, strides=x.strides) if is_there else None
+
+
+def _source(view: View | None) -> Source | None:
+    return None if view is None else view.source
 
 
 def _in_other_types(node: Node, given: Parameters, output: DataType) -> View:
@@ -177,7 +222,7 @@ def scale_and_zero(node: Node, index: int, data_type: DataType) -> tuple[View, V
 def finished(node: Node, made: View, index: int, data_type: DataType) -> View:
     """`made` quantized by the scale and zero point that begin at `index`."""
     scale, zero = scale_and_zero(node, index, data_type)
-    return quantized(node, Parameters(made, scale, zero).spread(), zero.data_type)
+    return quantized(node, Parameters(made, scale, zero), zero.data_type)
 
 
 @maps("QLinearAdd", domain="com.microsoft")

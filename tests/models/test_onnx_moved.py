@@ -1,0 +1,138 @@
+"""QuantizeLinear behind what only moves elements: bytes are moved, and nothing is computed that changes nothing."""
+
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from app.models.onnx import quantization
+from app.models.onnx.importer import import_model
+from tests.models.onnx_runs import Array, run
+
+RANDOM = np.random.default_rng(12)
+SIZES = (1, 2, 6, 6)
+F32, U8, I8 = np.float32, np.uint8, np.int8
+TINY, LARGE = np.finfo(F32).tiny, np.finfo(F32).max
+QUANTIZE, DEQUANTIZE = "ELEMENT_WISE_QUANTIZE_LINEAR", "ELEMENT_WISE_DEQUANTIZE_LINEAR"
+
+
+class Scaled(NamedTuple):
+    """What bytes are restored by, or made of floats."""
+
+    scale: Any
+    zero: Any = 3
+    dtype: Any = U8
+
+
+SAME, OTHER = Scaled(0.02), Scaled(0.03, 100)
+JOIN = [helper.make_node("Concat", ["a", "b"], ["x"], axis=1)]
+RESIZE = [helper.make_node("Resize", ["a", "", "", "sizes"], ["x"], mode="nearest", nearest_mode="floor")]
+POOL = [helper.make_node("MaxPool", ["a"], ["x"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])]
+
+
+def model(nodes: list[Any], a: Scaled, to: Scaled, sizes: tuple[int, ...] = (1, 2, 12, 12)) -> Any:
+    """Of `nodes`, which make `x` of `a`, restored, and `b`, a float; `x` is quantized then."""
+    known = {
+        "as": np.asarray(a.scale, F32),
+        "az": np.asarray(a.zero, a.dtype),
+        "ts": np.asarray(to.scale, F32),
+        "tz": np.asarray(to.zero, to.dtype),
+        "sizes": np.array(sizes),
+    }
+    types = {"aq": np.dtype(a.dtype), "b": np.dtype(F32), "y": np.dtype(to.dtype)}
+    infos = {
+        name: helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each), None if name == "y" else SIZES)
+        for name, each in types.items()
+    }
+    restored = helper.make_node("DequantizeLinear", ["aq", "as", "az"], ["a"])
+    made = helper.make_node("QuantizeLinear", ["x", "ts", "tz"], ["y"])
+    initializers = [numpy_helper.from_array(array, name) for name, array in known.items()]
+    graph = helper.make_graph([restored, *nodes, made], "graph", [infos["aq"], infos["b"]], [infos["y"]], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def operators(made: Any) -> list[tuple[str, str]]:
+    """Of the graph, each with the type that its output has."""
+    nodes = import_model(made, {"aq": SIZES, "b": SIZES}).graph.document["Nodes"]
+    descs = [each["Desc"] for each in nodes if each["Type"] == "OPERATOR"]
+    return sorted((each["Type"], each["OutputTensor"]["DataType"]) for each in descs)
+
+
+def compared(made: Any, a: Scaled) -> list[tuple[str, str]]:
+    """The operators, of what gives the same as what is quantized behind all."""
+    info = np.iinfo(a.dtype)
+    bytes_ = RANDOM.integers(info.min, info.max, SIZES, a.dtype, endpoint=True)
+    floats = (RANDOM.standard_normal(SIZES) * 2).astype(F32)
+    floats.reshape(-1)[:4] = np.nan, np.inf, -np.inf, -0.0
+    given: dict[str, Array] = {"aq": bytes_, "b": floats}
+    with (
+        mock.patch.object(quantization, "made_before", return_value=None),
+        mock.patch.object(quantization, "_before_restored", return_value=None),
+    ):
+        (wanted,) = run(made, given).values()
+    (found,) = run(made, given).values()
+    assert found.dtype == wanted.dtype
+    assert found.tobytes() == wanted.tobytes()
+    return operators(made)
+
+
+@pytest.mark.parametrize("zero", [3, 255, 0])
+def test_what_is_put_together_is_quantized_part_by_part(zero: int) -> None:
+    to = Scaled(0.02, zero)
+    joined = [(QUANTIZE, "UINT8"), ("JOIN", "UINT8")]
+    assert compared(model(JOIN, SAME, to), SAME) == sorted(
+        [*joined, *[(DEQUANTIZE, "FLOAT32"), joined[0]] * (zero != 3)]
+    )
+
+
+def test_elements_are_repeated_as_bytes() -> None:
+    quantized = [(DEQUANTIZE, "FLOAT32"), (QUANTIZE, "UINT8"), ("RESAMPLE2", "UINT8")]
+    assert compared(model(RESIZE, SAME, OTHER), SAME) == quantized
+    assert compared(model(RESIZE, SAME, SAME), SAME) == [("RESAMPLE2", "UINT8")]
+
+
+def test_what_leaves_elements_out_is_quantized_behind_that() -> None:
+    made = model(RESIZE, SAME, OTHER, (1, 2, 3, 3))
+    assert ("RESAMPLE2", "FLOAT32") in compared(made, SAME)
+
+
+def test_interpolated_elements_are_floats() -> None:
+    linear = [helper.make_node("Resize", ["a", "", "", "sizes"], ["x"], mode="linear")]
+    assert ("RESAMPLE2", "FLOAT32") in compared(model(linear, SAME, SAME), SAME)
+
+
+def test_the_largest_are_picked_of_bytes_that_are_quantized_alike() -> None:
+    assert compared(model(POOL, SAME, SAME), SAME) == [("MAX_POOLING", "UINT8")]
+    signed = Scaled(0.02, -3, I8)
+    assert compared(model(POOL, signed, signed), signed) == [("MAX_POOLING", "INT8")]
+    for other in (OTHER, Scaled(0.02, 4), Scaled(0.02, 3, I8)):
+        assert ("MAX_POOLING", "FLOAT32") in compared(model(POOL, SAME, other), SAME)
+
+
+def test_a_scale_below_0_turns_the_order_round() -> None:
+    below = Scaled(-0.02)
+    assert ("MAX_POOLING", "FLOAT32") in compared(model(POOL, below, below), below)
+
+
+@pytest.mark.parametrize("scale", [TINY, 1, LARGE / 512], ids=str)
+def test_what_is_restored_and_quantized_alike_is_the_same(scale: float) -> None:
+    """Of all bytes."""
+    nothing = [helper.make_node("Identity", ["a"], ["x"])]
+    for each in (Scaled(scale), Scaled(scale, 255), Scaled(scale, -128, I8)):
+        assert compared(model(nothing, each, each), each) == [
+            ("ELEMENT_WISE_IDENTITY", str(np.dtype(each.dtype)).upper())
+        ]
+
+
+@pytest.mark.parametrize("scale", [TINY / 2, LARGE / 128, 0, np.inf, np.nan], ids=str)
+def test_it_is_not_by_a_scale_that_loses_digits(scale: float) -> None:
+    each = Scaled(scale)
+    assert (QUANTIZE, "UINT8") in compared(model([helper.make_node("Identity", ["a"], ["x"])], each, each), each)
+
+
+def test_scales_for_each_channel_stay_where_they_are() -> None:
+    """What is put together has other channels than its parts."""
+    to = Scaled([0.02, 0.03, 0.04, 0.05], [1, 2, 3, 4])
+    assert ("JOIN", "FLOAT32") in compared(model(JOIN, SAME, to), SAME)
