@@ -185,7 +185,9 @@ def test_sums_of_any_sizes_compile_without_float64(data_type: str) -> None:
     sources = set[str]()
     for name, attributes in GROUPS:
         several = attributes.get("Function", "L2") == "L2" and attributes.get("UseMean", True)
-        for sizes in SIZES if several else SIZES[:1]:
+        # Of FLOAT16 only what is loaded and stored is other code.
+        every = SIZES if data_type == "FLOAT32" else SIZES[::2]
+        for sizes in every if several else SIZES[:1]:
             kind = OPERATORS[f"DML_OPERATOR_{name}"]
             document = {"InputTensor": {"DataType": data_type, "Sizes": sizes}, "Type": kind.name(), **attributes}
             operator = compile_operator(validate(kind, document), NEWEST)
@@ -194,7 +196,7 @@ def test_sums_of_any_sizes_compile_without_float64(data_type: str) -> None:
                 sources |= {*split_sources(operator, "OutputTensor")}
             else:
                 sources |= {*sources_of(operator)}
-    assert len(sources) > 30
+    assert len(sources) > (30 if data_type == "FLOAT32" else 20)
     assert not [source for source in sources if ".f64" in assembly_of(source, whole=False)]
 
 

@@ -352,17 +352,18 @@ def test_every_operator_computes_what_numpy_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("triple", "processor"),
+    ("triple", "processor", "step"),
     [
-        ("x86_64-unknown-linux-gnu", "x86-64-v3"),
-        ("x86_64-unknown-linux-gnu", "sapphirerapids"),
-        ("aarch64-unknown-linux-gnu", "generic"),
+        ("x86_64-unknown-linux-gnu", "x86-64-v3", 1),
+        ("x86_64-unknown-linux-gnu", "sapphirerapids", 3),
+        ("aarch64-unknown-linux-gnu", "generic", 1),
     ],
 )
-def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
-    """One that is not there, such as a conversion from double to half, would end the process."""
+def test_no_loop_calls_a_function(triple: str, processor: str, step: int) -> None:
+    """One that is not there, such as a conversion from double to half, would end the process. Of one in so many: there
+    is an instruction for all that the processors before it have one for."""
     seen = 0
-    for sample in [*samples(), *scaled(), *powers()]:
+    for sample in [*samples(), *scaled(), *powers()][::step]:
         stored = sample.stored_types[output_name_of(sample)]
         try:
             element = lower(Questions(sample.numbers).ask, expression_of(sample), stored)
@@ -374,7 +375,7 @@ def test_no_loop_calls_a_function(triple: str, processor: str) -> None:
         called = set(re.findall(r"^\s+(?:callq?|bl)\s+(.*)$", assembly, re.MULTILINE))
         assert called <= {"memcpy", *(f"*{each}" for each in known)}, (sample.operator.name(), stored)
         seen += 1
-    assert seen > 150
+    assert seen > 150 // step
 
 
 def test_a_power_that_is_one_for_all_is_computed_before_the_loop() -> None:
