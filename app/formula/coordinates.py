@@ -179,6 +179,8 @@ def _total(name: TotalName, counts: Sequence[Value | int], body: Body) -> Value:
     if argument.type == BOOL:
         raise TypeError("a total is of numbers; cast bools")
     is_position = name.startswith(("first", "last"))
+    if not counts:  # there is one combination, that of no indices
+        return Constant(INT64, 0) if is_position else argument
     return Total(INT64 if is_position else argument.type, name, indices, tuple(map(whole, counts)), argument)
 
 

@@ -13,13 +13,15 @@ from app.operators.operator import Operator
 AxisList = Annotated[
     list[Uint],
     Field(
-        min_length=1,
         max_length=MAX_RANK,
         description="Dimensions to go along, each once; several are one joint group.",
         examples=[[2, 3]],
     ),
 ]
-AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."
+AXES = (
+    "With an empty list of Axes each element is a group of its own; an axis given twice is refused. DirectML's "
+    "documentation mentions neither; Chromium's WebNN passes on the empty list, for scalars too."
+)
 
 
 def axis_violations(axis: int, tensor: str, rank: int, place: int | None = None) -> Iterator[Violation]:

@@ -120,7 +120,12 @@ _OF_ROWS = {"OutputTensor": np.float32, "OutputCountTensor": np.int64}
 
 def _reductions(rng: np.random.Generator) -> Iterator[Case]:
     """By loops, and by a block for each element; of those the shorter ones leave threads without work."""
-    layouts = [([3, 4, 5], [0, 2]), ([7, LONG], [1]), ([2, 30, 3, 20], [1, 3])]
+    layouts: list[tuple[list[int], list[int]]] = [
+        ([3, 4, 5], [0, 2]),
+        ([7, LONG], [1]),
+        ([2, 30, 3, 20], [1, 3]),
+        ([3, 4], []),
+    ]
     for data_type in SOME:
         for function in Reduce.FUNCTIONS:
             if not data_type.startswith("FLOAT") and function not in OF_INTEGERS:

@@ -4,7 +4,7 @@ Source: the DML_ACTIVATION_*_OPERATOR_DESC pages of DirectML's reference.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,7 +24,7 @@ from app.formula.values import (
     where,
 )
 from app.operators.accuracy import EXACT, FUNCTION
-from app.operators.axes import AXES, AxisList, axes_violations
+from app.operators.axes import AxisList, axes_violations
 from app.operators.forms import Unary
 from app.operators.operator import Count
 from app.operators.parameters import Parameters
@@ -66,7 +66,7 @@ class OfAxes(OfGroups):
     """Groups are the elements that differ only along the dimensions in Axes."""
 
     AxisCount: Count = Field(None, description="Number of axes; if given, the length of Axes.")
-    Axes: AxisList
+    Axes: Annotated[AxisList, Field(min_length=1)]
 
     counts: ClassVar[Mapping[str, tuple[str, ...]]] = {"AxisCount": ("Axes",)}
 
@@ -77,6 +77,7 @@ class OfAxes(OfGroups):
         yield from axes_violations(self.Axes, tensor, self.InputTensor.rank)
 
 
+AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."
 SPECIAL = "A group that holds NaN or +inf, or nothing but -inf, is NaN throughout."
 FIRST = "NaN counts as greater than all numbers. DirectML's documentation does not say."
 

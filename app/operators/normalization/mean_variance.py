@@ -58,11 +58,15 @@ class Normalization(Operator):
 
     def normalized(self, p: Parameters, element: Value, *, mean: bool, variance: bool) -> Value:
         """The `element` less the mean, which without `mean` is 0, and if `variance` by the root of the mean square."""
-        x, count = widen(element), Parameter(FLOAT64, _COUNT)
-        apart = x - sum_of(x) / count if mean else x
+        x = widen(element)
+        apart = x - self._mean(x) if mean else x
         if not variance:
             return apart
-        return apart * (1 / sqrt(sum_of(apart * apart) / count + widen(p.Epsilon)))
+        return apart * (1 / sqrt(self._mean(apart * apart) + widen(p.Epsilon)))
+
+    def _mean(self, x: Value) -> Value:
+        """Of the group of `x`, which without axes is `x` alone."""
+        return sum_of(x) / Parameter(FLOAT64, _COUNT) if self.axes() else x
 
 
 def finished(

@@ -44,6 +44,7 @@ from app.operators.parameters import TensorParameters
 from app.operators.pooling.windows import (
     AT_LEAST_1,
     DILATED_SIZES,
+    ROUNDED,
     DilatedPooling,
     IncludePadding,
     OneInput,
@@ -95,7 +96,7 @@ class AveragePooling(Pooling, OneInput):
     )
     accuracy = SUM
     support = SupportTable.of("1_0 4-5 F32-16")
-    notes = (PADDING_ALONE, EXACT, AT_LEAST_1)
+    notes = (PADDING_ALONE, EXACT, AT_LEAST_1, ROUNDED)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return average(self, p, x, self.IncludePadding)
@@ -110,7 +111,7 @@ class AveragePooling1(DilatedPooling, OneInput):
     formula_text = AveragePooling.formula_text
     accuracy = SUM
     support = SupportTable.of("6_2 4-5 F32-16")
-    notes = (PADDING_ALONE, EXACT, DILATED_SIZES, AT_LEAST_1)
+    notes = (PADDING_ALONE, EXACT, DILATED_SIZES, AT_LEAST_1, ROUNDED)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return average(self, p, x, self.IncludePadding)
@@ -167,7 +168,7 @@ class LpPooling(Pooling, OneInput):
     formula_text = "f(x) = (sum of |x|^P over the window)^(1/P)"
     accuracy = ONCE
     support = SupportTable.of("1_0 4-5 F32-16")
-    notes = (ABSOLUTE, P_0, EXACT, AT_LEAST_1)
+    notes = (ABSOLUTE, P_0, EXACT, AT_LEAST_1, ROUNDED)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return norm(self, p, x)
@@ -182,7 +183,7 @@ class LpPooling1(DilatedPooling, OneInput):
     formula_text = LpPooling.formula_text
     accuracy = ONCE
     support = SupportTable.of("6_2 4-5 F32-16")
-    notes = (ABSOLUTE, P_0, EXACT, DILATED_SIZES, AT_LEAST_1)
+    notes = (ABSOLUTE, P_0, EXACT, DILATED_SIZES, AT_LEAST_1, ROUNDED)
 
     def formula(self, p: TensorParameters, x: Operand) -> Value:
         return norm(self, p, x)
@@ -209,7 +210,7 @@ class AveragePoolingGrad(WindowOperator, _Gradients):
     window_tensor = "OutputGradientTensor"
     support = SupportTable.of("3_0 4-5 F32-16")
     example: ClassVar[Mapping[str, Any]] = {"OutputGradientTensor": {"Sizes": [1, 1, 3, 4]}}
-    notes = (EXACT, AT_LEAST_1)
+    notes = (EXACT, AT_LEAST_1, ROUNDED)
 
     def implied_sizes(self, name: str) -> None:
         """The input's sizes are not those of its windows alone: what is left over at the end is in none."""
@@ -242,7 +243,7 @@ def gradient_violations(operator: WindowOperator, given: list[int]) -> Iterator[
     """InputGradientTensor, of the sizes `given`, has an element for each window over the operator's `window_tensor`."""
     name = operator.window_tensor
     sizes = operator.tensors()[name].Sizes
-    right = operator.pooled(sizes)
+    right = operator.pooled(sizes, given)
     if given != right:
         (arrays,) = operator.counts.values()
         stated = ", ".join(f"{array} {getattr(operator, array)}" for array in arrays)
@@ -295,6 +296,7 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
         "OutputTensor left out has the type of OutputZeroPointTensor, or of InputTensor.",
         DILATED_SIZES,
         AT_LEAST_1,
+        ROUNDED,
     )
 
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:

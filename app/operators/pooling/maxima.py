@@ -33,6 +33,7 @@ from app.operators.pooling.maxima_on_gpu import Axis
 from app.operators.pooling.windows import (
     AT_LEAST_1,
     DILATED_SIZES,
+    ROUNDED,
     Dilated,
     DilatedPooling,
     OneInput,
@@ -81,7 +82,7 @@ class MaxPooling(Pooling, OneInput):
         "3_0 4-5 F32-16 I8 U8",
         "1_0 4-5 F32-16",
     )
-    notes = (PADDING, NAN, AT_LEAST_1)
+    notes = (PADDING, NAN, AT_LEAST_1, ROUNDED)
 
     def formula(self, p: TensorParameters, x: Operand) -> dict[str, Value]:
         return maxima(self, p, x)
@@ -106,7 +107,7 @@ class MaxPooling1(Pooling, _WithIndices):
         "3_0 4-5 F32-16 I8 U8, OutputIndicesTensor U32",
         "2_0 4-5 F32-16, OutputIndicesTensor U32",
     )
-    notes = (PADDING, NAN, AT_LEAST_1)
+    notes = (PADDING, NAN, AT_LEAST_1, ROUNDED)
 
     def formula(self, p: TensorParameters, x: Operand) -> dict[str, Value]:
         return maxima(self, p, x)
@@ -125,7 +126,7 @@ class MaxPooling2(DilatedPooling, _WithIndices):
         "3_0 4-5 F32-16 I8 U8, OutputIndicesTensor U32",
         "2_1 4-5 F32-16, OutputIndicesTensor U32",
     )
-    notes = (PADDING, NAN, DILATED_SIZES, AT_LEAST_1)
+    notes = (PADDING, NAN, DILATED_SIZES, AT_LEAST_1, ROUNDED)
 
     def formula(self, p: TensorParameters, x: Operand) -> dict[str, Value]:
         return maxima(self, p, x)
@@ -201,6 +202,7 @@ class MaxPoolingGrad(Dilated, _Gradients):
         "Sums are made in float64 and rounded once.",
         DILATED_SIZES,
         AT_LEAST_1,
+        ROUNDED,
     )
 
     def implied_sizes(self, name: str) -> list[int]:

@@ -24,6 +24,10 @@ DILATED_SIZES = (
     "The output's sizes count with the dilated window, 1 + (WindowSize - 1) * Dilations. The formula on DirectML's "
     "page leaves Dilations out."
 )
+ROUNDED = (
+    "Where a last window would reach beyond EndPadding, OutputTensor may have an element for it: its sizes are rounded "
+    "down or up. DirectML's page rounds down; DirectMLX and Chromium's WebNN pass on both."
+)
 AT_LEAST_1 = "Strides, WindowSize and Dilations of 0 are refused. DirectML's documentation does not mention them."
 INCLUDE_PADDING = Field(
     description="Whether elements outside the input count in the divisor, as they count 0 in the sum.", examples=[False]
@@ -120,8 +124,10 @@ class WindowOperator(Operator):
                     f"<= {most}",
                 )
 
-    def pooled(self, sizes: Sequence[int]) -> list[int]:
-        """One element for each window over a tensor of these `sizes`; 0 or less where the window is too large."""
+    def pooled(self, sizes: Sequence[int], stated: Sequence[int] | None = None) -> list[int]:
+        """One element for each window over a tensor of these `sizes`; 0 or less where the window is too large. A last
+        window that reaches beyond the padding is among them along the dimensions for which the `stated` sizes have it.
+        """
         spatial = zip(
             sizes[2:],
             self.StartPadding,
@@ -131,13 +137,16 @@ class WindowOperator(Operator):
             self.Strides,
             strict=True,
         )
-        return [
-            *sizes[:2],
-            *(
-                (size + start + end - 1 - (window - 1) * dilation) // stride + 1
-                for size, start, end, window, dilation, stride in spatial
-            ),
+        room = [
+            (size + start + end - 1 - (window - 1) * dilation, stride)
+            for size, start, end, window, dilation, stride in spatial
         ]
+        whole = [most // stride + 1 for most, stride in room]
+        if not stated or len(stated) != len(sizes) or min(whole) < 1:
+            return [*sizes[:2], *whole]
+        begun = [-(-most // stride) + 1 for most, stride in room]
+        each = zip(stated[2:], whole, begun, strict=True)
+        return [*sizes[:2], *(more if count == more else fewer for count, fewer, more in each)]
 
     def spans(self, p: TensorParameters, sizes: Sequence[Value], places: Sequence[Value]) -> list[Overlap]:
         """The window at `places` over spatial dimensions of these `sizes`, cut off where they end."""
@@ -180,7 +189,9 @@ class Pooling(WindowOperator):
     sizes_from: ClassVar[tuple[str, ...]] = ("InputTensor", "Strides", "WindowSize", "StartPadding", "EndPadding")
 
     def implied_sizes(self, name: str) -> list[int]:
-        return self.pooled(self.tensors()["InputTensor"].Sizes)
+        tensors = self.tensors()
+        stated = tensors.get("OutputTensor")
+        return self.pooled(tensors["InputTensor"].Sizes, stated.Sizes if stated else None)
 
 
 class Dilated(WindowOperator):

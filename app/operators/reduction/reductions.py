@@ -5,6 +5,8 @@ reference.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import mul
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
@@ -27,6 +29,8 @@ from app.formula.coordinates import (
 from app.formula.values import (
     FLOAT64,
     INFINITY,
+    INT64,
+    Constant,
     Value,
     absolute,
     cast,
@@ -38,7 +42,7 @@ from app.formula.values import (
     widen,
 )
 from app.operators.accuracy import EXACT, SUM
-from app.operators.axes import axes_violations
+from app.operators.axes import AXES, axes_violations
 from app.operators.operator import WRAPPING, Count, InputTensorDesc, Operator, OutputTensorDesc
 from app.operators.parameters import STRUCTURAL, TensorParameters
 
@@ -46,7 +50,6 @@ PositionName: TypeAlias = Literal["first_maximum", "last_maximum", "first_minimu
 Elements: TypeAlias = Callable[..., Value]
 """Takes an index along each reduced axis and gives the element."""
 
-AXES = "An empty list of Axes, and an axis given twice, are refused. DirectML's documentation does not mention them."
 ORDER = "Elements of a group are counted row-major along Axes in ascending order, in whatever order they are given."
 NAN = "NaN counts as beyond all numbers, so the index is that of a NaN if there is one. DirectML does not say."
 INDEX = "OutputTensor left out is of UINT32."
@@ -80,7 +83,6 @@ class OfAxes(_OneInput):
         list[Uint],
         STRUCTURAL,
         Field(
-            min_length=1,
             max_length=MAX_RANK,
             description="Dimensions to go along, each once; the output's sizes there are 1.",
             examples=[[2, 3]],
@@ -233,9 +235,7 @@ class Reduce(OfAxes, _ByFunction):
             case ReduceFunction.LOG_SUM_EXP:
                 return cast(_log_sum_exp(counts, element), x.type)
             case ReduceFunction.AVERAGE:
-                terms: Value = counts[0]
-                for count in counts[1:]:
-                    terms = terms * count
+                terms = reduce(mul, counts or [Constant(INT64, 1)])
                 return cast(_sum_of_wide(counts, element) / cast(terms, FLOAT64), x.type)
             case _:
                 return sum_over(counts, element)

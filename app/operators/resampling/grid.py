@@ -76,8 +76,9 @@ OutputOffsets = Annotated[
 COUNTS: Mapping[str, tuple[str, ...]] = {"DimensionCount": ("Scales", "InputPixelOffsets", "OutputPixelOffsets")}
 
 HALVES = (
-    "NEAREST_NEIGHBOR takes the upper one of two elements that are equally near, as the page of RESAMPLE2 implies. "
-    "DirectML's documentation of the operator does not say."
+    "NEAREST_NEIGHBOR takes the upper one of two elements that are equally near, as the page of RESAMPLE2 implies and "
+    "as DirectML was seen to (web-platform-tests/wpt, pull request 41811); WebNN takes the lower one. DirectML's "
+    "documentation of the operator does not say."
 )
 SNAP = (
     "Coordinates are computed in float64. For NEAREST_NEIGHBOR those that differ from a whole number or a half by no "

@@ -184,6 +184,53 @@ def test_quantized_averages(per_channel: bool) -> None:
         np.testing.assert_array_equal(made, np.clip(moved, limits.min, limits.max).astype(output))
 
 
+@pytest.mark.parametrize("kind", [*FORWARD, "AVERAGE_POOLING_GRAD", "MAX_POOLING_GRAD"])
+def test_sizes_rounded_up_are_those_of_more_padding(kind: str) -> None:
+    """A last window that reaches beyond the padding, as Chromium's WebNN has it for sizes rounded up."""
+    rng = np.random.default_rng(8)
+    there = 0
+    for turn in range(24):
+        sizes, attributes = drawn(rng, dilated=is_dilated(kind))
+        padded = attributes | {"EndPadding": reaching(sizes[2:], attributes)}
+        shape = [*sizes[:2], *pooled(sizes[2:], padded)]
+        there += padded != attributes
+        dtype = "uint8" if "QUANTIZED" in kind else "float32"
+        x = elements(rng, sizes, dtype)
+        output: dict[str, Any] = {"DataType": dtype.upper(), "Sizes": shape}
+        document: dict[str, Any] = {"Type": kind, "IncludePadding": bool(turn % 2), "P": 2}
+        document = {name: value for name, value in document.items() if name in example(kind)}
+        inputs = {"InputTensor": x}
+        if kind.endswith("_GRAD"):
+            inputs["InputGradientTensor"] = elements(rng, shape, dtype)
+            if kind.startswith("AVERAGE"):
+                del inputs["InputTensor"]
+                document["OutputGradientTensor"] = {"DataType": "FLOAT32", "Sizes": sizes}
+        else:
+            document["OutputTensor"] = output
+        if kind in ("MAX_POOLING1", "MAX_POOLING2"):
+            document["OutputIndicesTensor"] = output | {"DataType": "UINT32"}
+        if "QUANTIZED" in kind:
+            scale = np.full((1, 1, 1, 1), 0.5, np.float32)
+            inputs |= {"InputScaleTensor": scale, "OutputScaleTensor": scale}
+        made, same = run(document | attributes, inputs), run(document | padded, inputs)
+        assert made.keys() == same.keys()
+        for name in made:
+            np.testing.assert_array_equal(made[name], same[name])
+    assert there > 5
+
+
+def reaching(sizes: list[int], a: dict[str, Any]) -> list[int]:
+    """The EndPadding with which a last window fits that the given one cuts off."""
+    dilations = a.get("Dilations", [1] * len(sizes))
+    behind = []
+    for size, stride, window, dilation, start, end in zip(
+        sizes, a["Strides"], a["WindowSize"], dilations, a["StartPadding"], a["EndPadding"], strict=True
+    ):
+        room = size + start + end - 1 - (window - 1) * dilation
+        behind.append(end + -room % stride)
+    return behind
+
+
 # The ways back
 
 
@@ -321,16 +368,26 @@ def test_sizes_of_outputs(kind: str) -> None:
     right = [2, 3, 3, 4] if is_dilated(kind) else [2, 3, 4, 5]
     assert compiled(document).outputs["OutputTensor"].Sizes == right
     data_type = compiled(document).outputs["OutputTensor"].DataType
-    for wrong in ([2, 3, 4, 4], [2, 3, 3, 3], [3, 2, 3, 4], [2, 3, 12], [2, 3, 3, 4, 1]):
+    for wrong in ([2, 3, 2, 4], [2, 3, 3, 3], [2, 3, 3, 7], [3, 2, 3, 4], [2, 3, 12], [2, 3, 3, 4, 1]):
         stated = {"DataType": data_type, "Sizes": wrong}
         found = refusals(document | {"OutputTensor": stated})
         assert {each.pointer for each in found} == {"/OutputTensor/Sizes"}
         if len(wrong) == 4:
             assert found[0].allowed == right
+    for up in ([0, 1], [1, 0], [1, 1]):  # for the window that the last elements begin
+        rounded = {"DataType": data_type, "Sizes": [*right[:2], right[2] + up[0], right[3] + up[1]]}
+        assert pointers(document | {"OutputTensor": rounded}) == []
     if "OutputIndicesTensor" in type(compiled(document).operator).model_fields:
         assert pointers(document | {"OutputIndicesTensor": {"DataType": "UINT32", "Sizes": right}}) == []
         wrong_indices = {"DataType": "UINT32", "Sizes": [2, 3, 4, 4]}
         assert pointers(document | {"OutputIndicesTensor": wrong_indices}) == ["/OutputIndicesTensor/Sizes"]
+        rounded = {"Sizes": [*right[:3], right[3] + 1]}
+        both = {
+            "OutputTensor": rounded | {"DataType": data_type},
+            "OutputIndicesTensor": rounded | {"DataType": "UINT32"},
+        }
+        assert pointers(document | both) == []
+        assert pointers(document | both | {"OutputTensor": None}) == ["/OutputIndicesTensor/Sizes"]
 
 
 @pytest.mark.parametrize("kind", [*FORWARD, "AVERAGE_POOLING_GRAD", "MAX_POOLING_GRAD"])

@@ -86,6 +86,16 @@ def drawn(rng: np.random.Generator, data_type: str) -> tuple[Array, list[int]]:
     return laid_out(rng, x), axes
 
 
+@pytest.mark.parametrize("function", [*EXACT, "ARGMAX"])
+@pytest.mark.parametrize("sizes", [(1,), (2, 3), (500, 700)])
+def test_each_element_by_itself(function: str, sizes: tuple[int, ...]) -> None:
+    """Without axes, as Chromium's WebNN has it for `axes: []` and for scalars."""
+    x = np.abs(np.random.default_rng(8).standard_normal(sizes)).astype(np.float32) + 1
+    made = run({"Type": "REDUCE", "Function": function, "Axes": [], "AxisCount": 0}, InputTensor=x)["OutputTensor"]
+    exact = np.zeros(sizes) if function == "ARGMAX" else EXACT[function](x, ())
+    np.testing.assert_allclose(made, exact, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("function", EXACT)
 def test_functions(function: str) -> None:
     rng = np.random.default_rng(7)
@@ -261,7 +271,8 @@ def test_left_out_output(function: str) -> None:
         ({"Axes": [3, 1], "AxisCount": 2}, []),
         ({"Axes": [4]}, ["/Axes/0"]),
         ({"Axes": [1, 1]}, ["/Axes/1"]),
-        ({"Axes": []}, ["/Axes"]),
+        ({"Axes": []}, []),
+        ({"Axes": [], "AxisCount": 0}, []),
         ({"Axes": [0], "AxisCount": 2}, ["/AxisCount"]),
         ({"OutputTensor": {"DataType": "UINT32", "Sizes": [2, 4]}}, ["/OutputTensor/Sizes"]),
         ({"OutputTensor": {"DataType": "UINT32", "Sizes": [2, 3, 4, 5]}}, ["/OutputTensor/Sizes"]),
