@@ -72,6 +72,16 @@ def test_of_one_dimension(small_blocks: None, elements: int) -> None:
     assert all(dispatched(threads, operator, [x]) == alone for threads in (2, 5))
 
 
+def test_of_no_number(small_blocks: None) -> None:
+    """A logarithm of numbers below 0 is the same NaN, whether it is found in a vector or by itself."""
+    operator = compiled(descriptor("DML_OPERATOR_ELEMENT_WISE_LOG", {"DataType": "FLOAT32", "Sizes": [333]}))
+    x = np.random.default_rng(3).standard_normal(333, np.float32)
+    alone = dispatched(1, operator, [x])
+    assert all(dispatched(threads, operator, [x]) == alone for threads in (2, 5))
+    (made,) = {bits for bits, number in zip(np.frombuffer(alone, np.uint32), x, strict=True) if number < 0}
+    assert np.isnan(made.view(np.float32))
+
+
 @pytest.mark.parametrize("sizes", [[2, 40, 30], [7, 3, 5, 11], [1, 300], [300, 1], [3, 1, 129]])
 def test_of_any_layout(small_blocks: None, sizes: list[int]) -> None:
     """A slope of its own for each row, and gaps in the output, whose bytes stay as they are."""
