@@ -458,6 +458,29 @@ def test_what_is_ready_has_nothing_to_compile_and_nobody_to_start(
         assert kernel._call.is_ready  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("most", [0, 1])
+def test_where_no_more_threads_can_be_started_there_are_fewer(small_blocks: None, most: int) -> None:
+    """They are asked for once, not again for each dispatch."""
+    operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [4097]}))
+    x = np.random.default_rng(2).standard_normal(4097, np.float32)
+    alone, left, start, started = dispatched(1, operator, [x]), [None] * most, threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        started.append(thread)
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    kernel = device(4).prepare(operator)
+    output = memoryview(bytearray(len(alone)))
+    with mock.patch.object(threading.Thread, "start", limited):
+        for _ in range(3):
+            kernel.dispatch([memoryview(x.tobytes())], [output], never)
+            assert output == alone
+    assert len(started) == most + 1
+
+
 def test_two_codes_are_compiled_when_both_are() -> None:
     code: Any = lambda is_compiled: SimpleNamespace(is_compiled=is_compiled)  # noqa: E731
     for plain, streaming, are in (
