@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -156,6 +158,17 @@ def test_loops_are_compiled_by_one_process_only(folder: Path) -> None:
         again.function(NOTHING)(0)
         with pytest.raises(AssertionError, match="compiled again"):
             again.function(f"{NOTHING}\n; another one")
+
+
+def test_a_process_that_starts_adds_nothing_to_what_another_one_kept(folder: Path) -> None:
+    """Code that had an address in it would be another one in each."""
+    program = "import sys, pathlib, app.devices.binaries as b, app.devices.cpu.llvm.compiler as c; "
+    program += "c.Compiler(b.Binaries(pathlib.Path(sys.argv[1])))"
+    kept = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program, str(folder)], check=True, timeout=60)
+        kept.append({each.name for each in folder.iterdir()})
+    assert kept[0] == kept[1]
 
 
 DIFFERENCES: dict[str, Callable[[Compiler], Any]] = {

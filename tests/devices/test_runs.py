@@ -15,7 +15,8 @@ from app.devices.cpu import recurrent_calls, runs
 from app.devices.cpu.convolution import ConvolutionKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm import coordinate_loops
-from app.devices.cpu.llvm.compiler import Compiler
+from app.devices.cpu.llvm.code import Code
+from app.devices.cpu.llvm.compiler import Compiler, Function
 from app.devices.cpu.products import ProductKernel
 from app.devices.cpu.recurrent import RecurrentKernel
 from app.devices.cpu.rows import NumpyRowKernel
@@ -425,6 +426,32 @@ def test_tables_that_are_kept_are_within_a_bound(device: NumpyDevice, monkeypatc
         assert {each._held.nbytes for each in tables} == {own_bytes(made)}
         run._ready.extend(tables)
         assert len(run._ready) == most
+
+
+def test_code_lives_as_long_as_a_table_has_its_address(device: NumpyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dispatches that begin at once may each find functions of their own, if the compiler has dropped some between."""
+    kernel = device.prepare(network(device))
+    assert isinstance(kernel, ScheduleKernel)
+    run = kernel._all
+    assert isinstance(run, Run)
+    made: list[weakref.ref[Any]] = []
+    tables = []
+
+    def compiled(code: Code) -> Function:
+        function = code._compiler._compile(code._source)
+        made.append(weakref.ref(function))
+        if len(made) == 1:  # another dispatch begins, and has its table before this one
+            tables.append(run._taken())
+        return function
+
+    monkeypatch.setattr(Code, "function", compiled)
+    tables.append(run._taken())
+    gc.collect()
+    there = {function.address for each in made if (function := each())}
+    for table in tables:
+        first = table._layout.first_call
+        called = {int(each) for each in table._words[first : first + 2 * len(run._codes) : 2]}
+        assert {int(table._words[0]), *called} <= there
 
 
 def test_a_graph_has_one_kernel_whatever_name_it_is_asked_for_by(device: NumpyDevice) -> None:

@@ -72,6 +72,16 @@ def test_of_one_dimension(small_blocks: None, elements: int) -> None:
     assert all(dispatched(threads, operator, [x]) == alone for threads in (2, 5))
 
 
+def test_of_no_number(small_blocks: None) -> None:
+    """A logarithm of numbers below 0 is the same NaN, whether it is found in a vector or by itself."""
+    operator = compiled(descriptor("DML_OPERATOR_ELEMENT_WISE_LOG", {"DataType": "FLOAT32", "Sizes": [333]}))
+    x = np.random.default_rng(3).standard_normal(333, np.float32)
+    alone = dispatched(1, operator, [x])
+    assert all(dispatched(threads, operator, [x]) == alone for threads in (2, 5))
+    (made,) = {bits for bits, number in zip(np.frombuffer(alone, np.uint32), x, strict=True) if number < 0}
+    assert np.isnan(made.view(np.float32))
+
+
 @pytest.mark.parametrize("sizes", [[2, 40, 30], [7, 3, 5, 11], [1, 300], [300, 1], [3, 1, 129]])
 def test_of_any_layout(small_blocks: None, sizes: list[int]) -> None:
     """A slope of its own for each row, and gaps in the output, whose bytes stay as they are."""
@@ -446,6 +456,29 @@ def test_what_is_ready_has_nothing_to_compile_and_nobody_to_start(
         assert kernel._call.is_ready is (by_itself or (is_compiled and not helped))  # type: ignore[attr-defined]
         kernel.dispatch([x], [output], never)
         assert kernel._call.is_ready  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_where_no_more_threads_can_be_started_there_are_fewer(small_blocks: None, most: int) -> None:
+    """They are asked for once, not again for each dispatch."""
+    operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [4097]}))
+    x = np.random.default_rng(2).standard_normal(4097, np.float32)
+    alone, left, start, started = dispatched(1, operator, [x]), [None] * most, threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        started.append(thread)
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    kernel = device(4).prepare(operator)
+    output = memoryview(bytearray(len(alone)))
+    with mock.patch.object(threading.Thread, "start", limited):
+        for _ in range(3):
+            kernel.dispatch([memoryview(x.tobytes())], [output], never)
+            assert output == alone
+    assert len(started) == most + 1
 
 
 def test_two_codes_are_compiled_when_both_are() -> None:

@@ -280,6 +280,7 @@ class _Table:
             self._words[word] = self._address + 8 * other
         for word, offset in layout.own:
             self._words[word] = memory + offset
+        self._functions = functions  # dispatches that find them at once may each find others, if some were dropped
         self._walk, self._bind, *called = functions
         for number, function in enumerate(called):
             self._words[layout.first_call + 2 * number] = function.address

@@ -22,6 +22,10 @@ NO_BOUNDS = array("q")
 
 _OTHER = "there are not as many bounds as buffers"
 
+_TYPE_ERROR, _VALUE_ERROR, _NONE = range(3)
+"""Places in the tuple that is the function's self. Their addresses in its code would make that another one in each
+process, which none finds on the disk."""
+
 _FASTCALL, _WRITABLE = 0x80, 1
 _VIEW_WORDS = 10
 """What a `Py_buffer` has; the first is the address, the third how many bytes there are."""
@@ -57,7 +61,8 @@ def call_over(compile_: Callable[[str, Mapping[str, Any]], list[Any]]) -> CallOv
     definition = _MethodDef(b"call_over", function.address, _FASTCALL, None)
     object_, address = ctypes.py_object, ctypes.c_void_p
     new: Any = ctypes.PYFUNCTYPE(object_, address, object_, address)(("PyCFunction_NewEx", ctypes.pythonapi))
-    made: CallOver = new(ctypes.addressof(definition), (function, definition), None)  # its self: what it needs lives on
+    own = TypeError, ValueError, None, function, definition  # of which the last ones only live on
+    made: CallOver = new(ctypes.addressof(definition), own, None)
     return made
 
 
@@ -70,6 +75,7 @@ declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
 declare void @PyErr_SetString(ptr, ptr)
+declare ptr @PyTuple_GetItem(ptr, i64)
 declare void @Py_IncRef(ptr)
 declare ptr @PyMem_RawMalloc(i64)
 declare void @PyMem_RawFree(ptr)
@@ -170,18 +176,21 @@ call:
   %state = call ptr @PyEval_SaveThread()
   call void %function(ptr %frame)
   call void @PyEval_RestoreThread(ptr %state)
+  %none = call ptr @PyTuple_GetItem(ptr %self, i64 {_NONE})
   br label %release
 release.wrong:
-  call void @PyErr_SetString(ptr {_pointer(TypeError)}, ptr @other)
+  %wrong.type = call ptr @PyTuple_GetItem(ptr %self, i64 {_TYPE_ERROR})
+  call void @PyErr_SetString(ptr %wrong.type, ptr @other)
   br label %release
 release.short:
-  call void @PyErr_SetString(ptr {_pointer(ValueError)}, ptr @ends)
+  %short.type = call ptr @PyTuple_GetItem(ptr %self, i64 {_VALUE_ERROR})
+  call void @PyErr_SetString(ptr %short.type, ptr @ends)
   br label %release
 release:
   %end = phi i64 [1, %room], [%viewed, %viewing], [%count, %release.wrong], [%count, %release.short],
                  [%count, %call]
   %result = phi ptr [null, %room], [null, %viewing], [null, %release.wrong], [null, %release.short],
-                    [{_pointer(None)}, %call]
+                    [%none, %call]
   br label %release.one
 release.one:
   %held = phi i64 [1, %release], [%held.next, %release.next]
@@ -197,12 +206,8 @@ done:
   call void @Py_IncRef(ptr %result)  ; which may be null
   ret ptr %result
 wrong:
-  call void @PyErr_SetString(ptr {_pointer(TypeError)}, ptr @other)
+  %few.type = call ptr @PyTuple_GetItem(ptr %self, i64 {_TYPE_ERROR})
+  call void @PyErr_SetString(ptr %few.type, ptr @other)
   ret ptr null
 }}
 """
-
-
-def _pointer(value: object) -> str:
-    """The address of something that lives as long as the process."""
-    return f"inttoptr (i64 {id(value)} to ptr)"

@@ -96,7 +96,6 @@ class Team:
             memory = mmap.mmap(-1, 8 * HELPER_WORDS * (helpers + 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             at = address_of(memoryview(memory))
             words = memoryview(memory).cast("Q")
-            words[HELPERS] = helpers
             for processor in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ():
                 if processor < 64 * PROCESSOR_WORDS:
                     words[PROCESSORS + processor // 64] |= 1 << processor % 64
@@ -108,9 +107,13 @@ class Team:
                     words[its + THREAD] = threading.get_native_id()
                     help_(at, helper)
 
-                threading.Thread(target=wait, daemon=True, name=f"{__name__.rpartition('.')[2]}-{helper}").start()
-            if helpers:
-                weakref.finalize(self, _end, stop, memory, helpers, os.getpid())
+                try:
+                    threading.Thread(target=wait, daemon=True, name=f"{__name__.rpartition('.')[2]}-{helper}").start()
+                except RuntimeError:  # the system has no more threads for this process: those that there are will do
+                    break
+                words[HELPERS] = helper + 1
+            if words[HELPERS]:
+                weakref.finalize(self, _end, stop, memory, words[HELPERS], os.getpid())
             self._memory = memory
             self._address, self._run, self._of_process = at, run, os.getpid()
 

@@ -6,7 +6,8 @@ So a loop is made quick first, of calls, and the forms are put into it then. The
 - x * 2^n, rounded once, for a whole n, a float, for which there may be no such power: `scale.float`, `scale.double`.
 - A float32 picked out of a table of PLACES, which a register holds, by the lowest bits of a place: `pick.TABLE`.
 - The n of a float32 2^n m, and its m, from 1 to below 2: `exponent.float`, `significand.float`. Of 0 n is -infinity and
-  m 1, of infinity n is infinity and m 1, of NaN both are NaN, and of numbers below 0 m is.
+  m 1, of infinity n is infinity and m 1, of NaN both are that NaN, and of numbers below 0 m is NaN with a sign, as
+  instructions have it: what is computed by itself has the same bits.
 - A guess at 1 / sqrt(x) of a float32, the same of each number, however many there are at once: `guess.float`.
 - The root of a float32, rounded once: `root.float`. There is an instruction for that everywhere, but one for a first
   guess at its inverse, and what makes the root of that, take half as long on Intel's processors.
@@ -329,7 +330,9 @@ def _exponent_by_bits(linkage: str) -> list[str]:
         "%finite = fcmp olt float %positive, 0x7FF0000000000000",
         "%finite.or.not = select i1 %finite, float %exponent, float %positive",
         "%zero = icmp eq i32 %size, 0",
-        "%result = select i1 %zero, float 0xFFF0000000000000, float %finite.or.not",
+        "%of.number = select i1 %zero, float 0xFFF0000000000000, float %finite.or.not",
+        "%is.number = fcmp ord float %x, %x",
+        "%result = select i1 %is.number, float %of.number, float %x",
         "ret float %result",
     ]
     return roots.defined(f"{linkage} float @exponent.float(float %x)", body)
@@ -341,8 +344,10 @@ def _significand_by_bits(linkage: str) -> list[str]:
         f"%digits = and i32 %number, {(1 << 23) - 1}",
         f"%moved = or i32 %digits, {127 << 23}",
         "%significand = bitcast i32 %moved to float",
-        "%is = fcmp oge float %x, 0.0",
-        "%result = select i1 %is, float %significand, float 0x7FF8000000000000",
+        "%is.none = fcmp olt float %x, 0.0",
+        "%of.number = select i1 %is.none, float 0xFFF8000000000000, float %significand",
+        "%is.number = fcmp ord float %x, %x",
+        "%result = select i1 %is.number, float %of.number, float %x",
         "ret float %result",
     ]
     return roots.defined(f"{linkage} float @significand.float(float %x)", body)
