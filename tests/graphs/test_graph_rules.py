@@ -301,7 +301,7 @@ def test_a_tensor_that_is_left_out_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("edges", [None, []])
-def test_a_graph_may_have_no_inputs(edges: None | list[Any]) -> None:
+def test_a_graph_may_have_no_inputs(edges: list[Any] | None) -> None:
     document = graph([relu(), constant()], [], [out(0)], [between(1, 0)]) | {"InputEdges": edges}
     assert refusals(document, data={1: bytes(24)}) == []
     assert first_readers(validate(GraphDesc, document)) == {}

@@ -821,12 +821,12 @@ REFUSED = [
         )
     ),
     *(
-        (Case("GatherBlockQuantized", given, {"block_size": size}, (), 21, True), why)
+        (Case("GatherBlockQuantized", [*given], {"block_size": size}, (), 21, True), why)
         for given, size, why in (
             (
                 [bytes_(5, 16), INDICES, floats(5, 2), bytes_(5, 2)],
                 16,
-                "one of its inputs has sizes [5, 2], which are not those of [5, 2]",
+                "one of its inputs has sizes [5, 2], where [5, 2] elements of UINT4 take [5, 1]",
             ),
             (
                 [np.zeros((5, 3)).astype("int4"), INDICES, floats(5, 1)],
@@ -848,6 +848,7 @@ REFUSED = [
     (Case("Affine", [bytes_(3)], {"alpha": 2.0}), "DirectML does not compute it in UINT8"),
     (Case("FastGelu", [DOUBLES], microsoft=True), "DirectML does not compute it in FLOAT64"),
     (Case("ImageScaler", [X], {"bias": [0.0] * 2}), "it has sizes [2, 3, 4, 4] and 2 biases"),
+    (Case("ImageScaler", [X], {"bias": [0.0]}), "it has sizes [2, 3, 4, 4] and 1 biases"),
     (Case("ImageScaler", [floats(2, 2, 3, 3)], {"bias": [0.0] * 2}), "it has sizes [2, 2, 3, 3] and 2 biases"),
     (Case("ImageScaler", [floats(3, 3, 3)], {"bias": [0.0] * 3}), "it has sizes [3, 3, 3] and 3 biases"),
     (Case("DFT", [SPECTRUM.astype("float64")]), "DirectML does not compute it in FLOAT64"),
@@ -859,6 +860,15 @@ REFUSED = [
             ((9, np.inf), "its edges are 9.0 and inf"),
         )
     ),
+    (
+        Case("MelWeightMatrix", [*map(np.array, (1 << 40, 16, 8000)), scalar(0), scalar(9)], {}, (0, 1, 2, 3, 4)),
+        "weights, more than",
+    ),
+    (
+        Case("ConvTransposeWithDynamicPads", [X, floats(3, 1, 1, 1), np.array([0, -1, 0, 0])], {}, (2,), 17, True),
+        "pads [0, -1, 0, 0] are negative",
+    ),
+    (Case("ConvTranspose", [floats(1, 1, 4, 4), floats(1, 1, 3)]), "its filters have 3 dimensions, and its input 4"),
     (Case("OneHot", [np.arange(3), np.array(0), floats(2)], known=(1,)), "its depth is 0"),
     (Case("Range", [scalar(1), scalar(2), scalar(0)], known=(0, 1, 2)), "its delta is 0"),
     (Case("MatMul", [scalar(1), floats(2)]), "one of its inputs is no vector or matrix"),

@@ -312,6 +312,9 @@ APART = {
 }
 
 MIXED = {
+    "one output of two": rows(
+        "(float[b,4] x) => (float[b,4] y, float[b,4] z) { y = Relu(x) z = Softmax<axis=0>(x) }",
+    ),
     "choice by a total": rows(
         "(float[b,8] x) => (float[b,8] y) { s = ReduceSum<keepdims=0>(x) c = Greater(s, k) n = Neg(x) "
         "y = Where(c, x, n) }",

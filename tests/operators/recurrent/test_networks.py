@@ -17,7 +17,6 @@ from app.devices.device import Cancelled, own_bytes
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
-from app.operators.operator import Role
 from tests.contract.refusals import check_wording
 from tests.operators import calls
 from tests.operators.arrays import desc_of, laid_out
