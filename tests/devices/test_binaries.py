@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -125,6 +125,43 @@ def test_what_a_process_left_half_written_goes_too(folder: Path, monkeypatch: py
     left.write_bytes(bytes(600))
     Binaries(folder).write(key(2), b"code")
     assert not left.exists()
+
+
+def test_folders_and_links_are_no_binaries(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "MOST_BYTES", 500)
+    (folder / key(1)).mkdir(parents=True)
+    large = folder / "model.onnx"
+    large.write_bytes(bytes(600))
+    (folder / key(2)).symlink_to(large)
+    kept = Binaries(folder)
+    for number in range(3, 9):
+        kept.write(key(number), bytes(100))
+    assert kept.read(key(8)), "which is not given up"
+    assert {key(1), key(2), large.name} < {each.name for each in folder.iterdir()}
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_another_process_may_remove_some_meanwhile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_looked_at: bool
+) -> None:
+    kept = Binaries(folder)
+    for number in range(5):
+        kept.write(key(number), bytes(100))
+        os.utime(folder / key(number), (number, number))
+    scan = os.scandir
+
+    def scan_and_remove(path: Path) -> Iterator["os.DirEntry[str]"]:
+        found = sorted(scan(path), key=lambda each: each.name)
+        if not is_looked_at:
+            (path / key(0)).unlink()
+        yield from found
+        if is_looked_at:
+            (path / key(0)).unlink()
+
+    monkeypatch.setattr(os, "scandir", scan_and_remove)
+    monkeypatch.setattr(binaries, "MOST_BYTES", 500)
+    kept.write(key(5), bytes(100))
+    assert {each.name for each in folder.iterdir()} == {key(3), key(4), key(5)}
 
 
 def test_others_writes_are_counted_before_anything_goes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

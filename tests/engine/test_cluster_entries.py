@@ -164,6 +164,12 @@ def test_a_replica_that_comes_later_shows_it_at_once(replica: Replicas) -> None:
         assert replica().all().keys() == {ID}
 
 
+def test_without_news_nobody_asks_more_than_once_a_heartbeat(remote: Remote, replica: Replicas) -> None:
+    for _ in range(2):
+        replica()
+    check_calm(lambda: remote.asked)
+
+
 def test_what_was_sent_is_read_by_those_that_did_not_get_it(replica: Replicas) -> None:
     first, second = replica(), replica()
     add(first)

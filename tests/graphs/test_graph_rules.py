@@ -67,6 +67,12 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
         [3, 2],
         [2, 3],
     ),
+    "second source of a tensor, before another's only one": (
+        graph([add()], [into(0, 0), into(1, 0), into(2, 0, 1)], [out(0)]),
+        "/InputEdges/1",
+        "InputEdges[1]",
+        "InputEdges[0]",
+    ),
     "OWNED_BY_DML output": (
         graph([relu(OutputTensor=OWNED)], [into(0, 0)], [out(0)]),
         "/Nodes/0/Desc/OutputTensor/Flags",
@@ -294,6 +300,13 @@ def test_a_tensor_that_is_left_out_is_named_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("edges", [None, []])
+def test_a_graph_may_have_no_inputs(edges: list[Any] | None) -> None:
+    document = graph([relu(), constant()], [], [out(0)], [between(1, 0)]) | {"InputEdges": edges}
+    assert refusals(document, data={1: bytes(24)}) == []
+    assert first_readers(validate(GraphDesc, document)) == {}
+
+
 CONSTANTS: dict[str, tuple[Document, bytes, str, Any, Any]] = {
     "too short": (with_data(X), bytes(20), "/Nodes/1/Data", 20, "24"),
     "too long": (with_data(X), bytes(28), "/Nodes/1/Data", 28, "24"),
@@ -314,6 +327,13 @@ CONSTANTS: dict[str, tuple[Document, bytes, str, Any, Any]] = {
         "/Nodes/2/Data",
         24,
         "28",
+    ),
+    "of an invalid operator": (
+        graph([add(b=tensor(sizes=(3, 2))), constant()], [into(0, 0)], [out(0)], [between(1, 0, 1)]),
+        bytes(24),
+        "/Nodes/0/Desc/BTensor/Sizes",
+        [3, 2],
+        [2, 3],
     ),
     "owned": (
         graph([relu(desc=OWNED), constant()], [], [out(0)], [between(1, 0)]),

@@ -52,6 +52,11 @@ class OneNode:
         """Those that are not known."""
         return {name: each for name, each in self._given.items() if name not in self._known}
 
+    def replaced(self, index: int, by: Array) -> "OneNode":
+        """With another input in the place of one that it has."""
+        self._given[f"x{index}"] = by
+        return self
+
     def model(self, outputs: Sequence[Array] | None = None) -> ModelProto:
         """With the types and sizes of `outputs`, where these are known."""
         made = [

@@ -130,6 +130,11 @@ def test_what_is_refused_of_packed_mixtures(attributes: dict[str, Any], why: str
     refused(node, why, DEPTH)
 
 
+def test_packed_weights_are_those_of_each_expert() -> None:
+    node = packed_mixture({"expert_weight_bits": 8}, has_bias=False, has_zeros=True)
+    refused(node.replaced(2, np.zeros((4, 8), np.uint8)), "its input 2 has sizes [4, 8], not those of a matrix", DEPTH)
+
+
 def test_an_expert_that_is_not_chosen_adds_nothing() -> None:
     """Though its numbers are infinite, of which 0 times are none."""
     matrices = floats(EXPERTS, INNER, WIDTH)

@@ -15,6 +15,7 @@ ML = "ai.onnx.ml"
 X = floats(7, 4)
 GAPS = np.where(RANDOM.random((7, 4)) > 0.3, X, np.float32(np.nan)).astype(np.float32)
 SPARSE = np.array([[0, 0, 0], [3, -4, 0], [-1, -2, -3]], np.float32)
+DOUBLE = numpy_helper.from_array(np.zeros(1))
 WEIGHTS = [0.5, -1.0, 2.0, 0.25, 1.5, -0.75, 0.1, 3.0, -2.0, 1.0, 0.0, 0.3]
 
 
@@ -228,6 +229,8 @@ def test_labels_that_are_texts_need_not_be_asked_for() -> None:
         (node("Scaler", X[0], offset=[0.0], scale=[1.0]), "its input has 1 dimensions, not 2"),
         (node("Normalizer", X, norm="L3"), "its norm is L3, not MAX, L1, L2"),
         (node("Imputer", X), "its imputed_value_floats has 0 numbers"),
+        (node("Imputer", X.astype(np.float64)), "its input is FLOAT64, not FLOAT32 or INT64"),
+        (node("ArrayFeatureExtractor", X[0, 0], integers(0)), "its input has no dimensions"),
         (
             node("LabelEncoder", X, keys_strings=["a"], values_int64s=[1]),
             "its keys and values are not integers or floats",
@@ -245,6 +248,10 @@ def test_labels_that_are_texts_need_not_be_asked_for() -> None:
         (regressor(LEQ, X[:, :1]), "it reads column 3 of 1"),
         (regressor(LEQ, targets=2, aggregate_function="MIN"), "its aggregate_function is MIN, of 2 targets"),
         (regressor(LEQ, base_values=[1.0, 2.0]), "its base_values are 2, not 1"),
+        *(
+            (regressor(LEQ, **{f"{each}_as_tensor": DOUBLE}), f"in FLOAT64, which its {each}_as_tensor is")
+            for each in ("nodes_values", "target_weights", "base_values")
+        ),
         (regressor(LEQ, n_targets=1 << 28), "too many bytes|it is invalid"),
         (fifth(nodes_splits=SPLITS.astype(np.float64)), "does not compute it in FLOAT64"),
         (fifth(nodes_modes=np.array([0, 6, 1], np.uint8)), "is a member of a set"),

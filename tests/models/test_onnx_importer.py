@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
+from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from app.models.onnx import importer
@@ -630,6 +630,22 @@ def test_a_large_constant_of_a_loop_is_there_once() -> None:
 def test_what_is_no_model(data: bytes) -> None:
     with pytest.raises((Unreadable, NotSupported)):
         import_model(read_model(data), {"x": (1, 3)})
+
+
+@pytest.mark.parametrize(
+    ("type_", "why"),
+    [
+        (TypeProto(), "^y has no type"),
+        (TypeProto(sequence_type=TypeProto.Sequence()), "^y is sequence, where only tensors are taken"),
+        (TypeProto(tensor_type=TypeProto.Tensor()), "^y has no element type"),
+        (TypeProto(tensor_type=TypeProto.Tensor(elem_type=99)), "^y has no element type"),
+    ],
+)
+def test_what_takes_or_gives_no_tensor(type_: TypeProto, why: str) -> None:
+    made = model("m (float[1] x) => (float[1] y) { y = Neg(x) }")
+    made.graph.output[0].type.CopyFrom(type_)
+    with pytest.raises(Unreadable, match=why):
+        signature(made)
 
 
 @pytest.mark.parametrize("version", [1 << 31, -(1 << 63)])

@@ -804,6 +804,122 @@ REFUSED = [
         ),
         "its B has 90 bytes",
     ),
+    *(
+        (
+            Case(
+                "MatMulNBits",
+                [floats(2, 64), bytes_(5, 2, 32), floats(10), *more],
+                {"K": 64, "N": 5, "block_size": 32, "bits": 8},
+                microsoft=True,
+            ),
+            why,
+        )
+        for more, why in (
+            ([None, np.zeros(64, np.int32)], "it has a g_idx"),
+            ([bytes_(5, 2, dtype="int8")], "its zero points are INT8"),
+            ([bytes_(5)], "its zero points have 5 bytes"),
+        )
+    ),
+    *(
+        (Case("GatherBlockQuantized", [*given], {"block_size": size}, (), 21, True), why)
+        for given, size, why in (
+            (
+                [bytes_(5, 16), INDICES, floats(5, 2), bytes_(5, 2)],
+                16,
+                "one of its inputs has sizes [5, 2], where [5, 2] elements of UINT4 take [5, 1]",
+            ),
+            (
+                [np.zeros((5, 3)).astype("int4"), INDICES, floats(5, 1)],
+                3,
+                "a row of 3 elements of INT4 ends amid a byte",
+            ),
+        )
+    ),
+    (Case("NhwcConv", [floats(1, 3, 2), floats(2, 2, 1)], microsoft=True), "it has 3 dimensions, not 4"),
+    (
+        Case("FusedConv", [floats(1, 2, 3, 3), floats(1, 2, 1, 1), None, floats(1, 1, 3, 1)], microsoft=True),
+        "what is added has sizes (1, 1, 3, 1), not (1, 1, 3, 3)",
+    ),
+    (
+        Case("DmlFusedConv", [floats(1, 2, 3, 3), floats(1, 2, 1, 1)], {"fused_activation": "Gelu"}),
+        "its activation Gelu cannot be fused",
+    ),
+    (Case("BitCast", [floats(3)], {"to": 10}, opset=26), "elements of 32 bits are not to be read as those of 16"),
+    (Case("Affine", [bytes_(3)], {"alpha": 2.0}), "DirectML does not compute it in UINT8"),
+    (Case("FastGelu", [DOUBLES], microsoft=True), "DirectML does not compute it in FLOAT64"),
+    (Case("ImageScaler", [X], {"bias": [0.0] * 2}), "it has sizes [2, 3, 4, 4] and 2 biases"),
+    (Case("ImageScaler", [X], {"bias": [0.0]}), "it has sizes [2, 3, 4, 4] and 1 biases"),
+    (Case("ImageScaler", [floats(2, 2, 3, 3)], {"bias": [0.0] * 2}), "it has sizes [2, 2, 3, 3] and 2 biases"),
+    (Case("ImageScaler", [floats(3, 3, 3)], {"bias": [0.0] * 3}), "it has sizes [3, 3, 3] and 3 biases"),
+    (Case("DFT", [SPECTRUM.astype("float64")]), "DirectML does not compute it in FLOAT64"),
+    *(
+        (Case("MelWeightMatrix", [*map(np.array, (8, 16, 8000)), *map(scalar, edges)], {}, (0, 1, 2, 3, 4)), why)
+        for edges, why in (
+            ((-1, 9), "its edges are -1.0 and 9.0"),
+            ((9, 8), "its edges are 9.0 and 8.0"),
+            ((9, np.inf), "its edges are 9.0 and inf"),
+        )
+    ),
+    (
+        Case("MelWeightMatrix", [*map(np.array, (1 << 40, 16, 8000)), scalar(0), scalar(9)], {}, (0, 1, 2, 3, 4)),
+        "weights, more than",
+    ),
+    (
+        Case("ConvTransposeWithDynamicPads", [X, floats(3, 1, 1, 1), np.array([0, -1, 0, 0])], {}, (2,), 17, True),
+        "pads [0, -1, 0, 0] are negative",
+    ),
+    (Case("ConvTranspose", [floats(1, 1, 4, 4), floats(1, 1, 3)]), "its filters have 3 dimensions, and its input 4"),
+    (Case("OneHot", [np.arange(3), np.array(0), floats(2)], known=(1,)), "its depth is 0"),
+    (Case("Range", [scalar(1), scalar(2), scalar(0)], known=(0, 1, 2)), "its delta is 0"),
+    (Case("MatMul", [scalar(1), floats(2)]), "one of its inputs is no vector or matrix"),
+    (Case("MatMul", [floats(2), scalar(1)]), "one of its inputs is no vector or matrix"),
+    (Case("QLinearConcat", [scalar(1), bytes_(1)], microsoft=True), "it has nothing to put together"),
+    (
+        Case("ConvInteger", [bytes_(1, 1, 2, 2, 2), bytes_(1, 1, 1, 1, 1)]),
+        "it has 3 spatial dimensions, where DirectML's CONVOLUTION_INTEGER has 1 or 2",
+    ),
+    (
+        Case(
+            "QLinearAveragePool",
+            [bytes_(1, 1, 4), scalar(1), bytes_(1), scalar(1), bytes_(1)],
+            {"kernel_shape": [2]},
+            microsoft=True,
+        ),
+        "it has 1 spatial dimensions, not 2",
+    ),
+    (
+        Case(
+            "QLinearAveragePool",
+            [bytes_(1, 1, 4, 4), scalar(1), bytes_(1), scalar(1), bytes_(1)],
+            {"kernel_shape": [2, 2], "strides": [3, 3], "ceil_mode": 1, "count_include_pad": 1},
+            microsoft=True,
+        ),
+        "its ceil_mode adds paddings",
+    ),
+    (
+        Case("MatMulIntegerToFloat", [bytes_(2, 3), bytes_(3, 4), scalar(1), floats(2)], microsoft=True),
+        "a scale or zero point of sizes [2] is not one for each row or column",
+    ),
+    *(
+        (
+            Case(
+                "GroupQueryAttention",
+                [*[floats(1, 3, 8)] * 3, None, None, np.array([2], np.int32), np.array(total, np.int32), *more],
+                {"num_heads": 1, "kv_num_heads": 1} | attributes,
+                (6,),
+                17,
+                True,
+                outputs,
+            ),
+            why,
+        )
+        for total, more, attributes, outputs, why in (
+            (3, [], {"smooth_softmax": 1}, 3, "smooth_softmax is 1"),
+            (3, [None, None, None, floats(1, 1, 3, 3)], {}, 3, "it has more inputs or outputs than DirectML"),
+            (3, [], {}, 4, "it has more inputs or outputs than DirectML"),
+            (4, [], {}, 3, "total_sequence_length is 4, and there are 3 keys"),
+        )
+    ),
 ]
 
 

@@ -287,6 +287,9 @@ def test_the_kind_of_a_mask_is_told_by_its_sizes(sizes: tuple[int, ...], kind: s
             for more in ("do_rotary", "past_present_share_buffer")
         ),
         (dynamic(1, whole=False, direction="sideways"), "its direction is sideways"),
+        (dynamic(1, whole=False).replaced(0, np.zeros((4, 3, 4))), "its input is FLOAT64, not FLOAT32"),
+        (dynamic(1, whole=False).replaced(8, floats(3)), r"its input 8 has sizes \[3\], not \[1\] or \[1, 20\]"),
+        (dynamic(1, whole=True).replaced(3, floats(2, 40)), r"sizes \[2, 40\], which are not of 1"),
         (dynamic(1, whole=False, direction="bidirectional"), r"its input 1 has sizes \[1, 4, 20\], not \[2, 4, 20\]"),
     ],
     ids=repr,

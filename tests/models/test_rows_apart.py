@@ -68,6 +68,13 @@ APART = {
         sh=i(0, 0, 2, 4),
         sh2=i(0, 0, 8),
     ),
+    "rows of several each, again and again": rows(
+        "(float[b,2,6,8] x) => (float[b,2,6,4] y) { t = Transpose<perm=[1,0,2,3]>(x) r = Reshape(t, sh) "
+        "m = MatMul(r, w) u = Reshape(m, s2) y = Transpose<perm=[1,0,2,3]>(u) }",
+        w=f(8, 4),
+        sh=i(-1, 8),
+        s2=i(2, -1, 6, 4),
+    ),
     "rows of several each": rows(
         "(float[b,6,8] x) => (float[b,6,4] y) { r = Reshape(x, sh) g = Gemm(r, w, c) a = Relu(g) y = Reshape(a, s2) }",
         w=f(8, 4),
@@ -312,6 +319,9 @@ APART = {
 }
 
 MIXED = {
+    "one output of two": rows(
+        "(float[b,4] x) => (float[b,4] y, float[b,4] z) { y = Relu(x) z = Softmax<axis=0>(x) }",
+    ),
     "choice by a total": rows(
         "(float[b,8] x) => (float[b,8] y) { s = ReduceSum<keepdims=0>(x) c = Greater(s, k) n = Neg(x) "
         "y = Where(c, x, n) }",

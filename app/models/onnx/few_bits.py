@@ -128,8 +128,12 @@ def _rows(node: Node, table: View, data_type: DataType, indices: View, sizes: Si
     one."""
     each = table.data_type.bits // data_type.bits
     wide = (*sizes[:-1], -(-sizes[-1] // each) * each)
-    if table.sizes != (*wide[:-1], wide[-1] // each):
-        raise Unsupported(f"one of its inputs has sizes {list(table.sizes)}, which are not those of {list(sizes)}")
+    packed = (*wide[:-1], wide[-1] // each)
+    if table.sizes != packed:
+        raise Unsupported(
+            f"one of its inputs has sizes {list(table.sizes)}, where {list(sizes)} elements of {data_type} take "
+            f"{list(packed)}"
+        )
     bits = prod(wide[1:]) * data_type.bits
     if bits % 8:
         raise Unsupported(f"a row of {prod(wide[1:])} elements of {data_type} ends amid a byte")

@@ -37,7 +37,7 @@ def group_query_attention(node: Node) -> list[Value | None]:
     past = [node.view(index) for index in (3, 4)] if node.has(3) and 0 not in node.sizes(3) else []
     before = past[0].sizes[2] if past else 0
     keys = before + length
-    if total > max(before, keys):
+    if total > keys:
         raise Unsupported(f"total_sequence_length is {total}, and there are {keys} keys")
     last = node.reshaped(node.view(5), (batch, 1))
     begins = _begins(node, last, length)

@@ -85,9 +85,9 @@ class Recurrent(Operator):
         yield dict.fromkeys(("InputTensor", *_STATES), 2) | {"SequenceLengthsTensor": 3}
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
-        sizes, tensors = self._sizes(), self.tensors()
-        for name, desc in tensors.items():
-            if name not in self.output_names() and desc.Sizes != sizes[name]:
+        sizes = self._sizes()
+        for name, desc in self.tensors(Role.INPUT).items():
+            if desc.Sizes != sizes[name]:
                 yield Violation(
                     (name, "Sizes"),
                     f"{name} has Sizes {desc.Sizes}; it must have {sizes[name]}, by InputTensor "
@@ -96,7 +96,7 @@ class Recurrent(Operator):
                     desc.Sizes,
                     sizes[name],
                 )
-            if name not in self.output_names() and desc.owned_by_dml:
+            if desc.owned_by_dml:
                 yield Violation(
                     (name, "Flags"),
                     f"Flags of {name} holds OWNED_BY_DML; no tensor of a recurrent network may be owned by DirectML.",

@@ -269,6 +269,12 @@ def test_outputs_overlap_nothing_but_what_the_operator_lets_them(client: httpx.C
     model["resources"]["A"] = floats(*range(8))
     shifted = changed(model, f"{BINDINGS}/OutputTensor", {"name": "A", "elementOffset": 4})
     assert lines(client, shifted) == ["Resource 'A': 0, 1, 2, 3, 5, 9, -3, 7"]
+    beside = changed(shifted, DESC, dict.fromkeys(("ATensor", "BTensor", "OutputTensor"), tensor(4)))
+    beside["resources"]["B"] = floats(*range(4))
+    assert lines(client, beside) == ["Resource 'A': 0, 1, 2, 3, 0, 2, 4, 6"]
+    before = beside["commands"][0]["bindings"]
+    before["ATensor"], before["OutputTensor"] = before["OutputTensor"], before["ATensor"]
+    assert lines(client, beside) == ["Resource 'A': 4, 6, 8, 10, 4, 5, 6, 7"]
     six = {"ATensor": tensor(6), "BTensor": tensor(6), "OutputTensor": tensor(6)}
     shifted["resources"]["B"] = floats(*range(6))
     shifted["resources"]["A"] = floats(*range(10))
@@ -362,6 +368,22 @@ def test_resources_that_are_too_much_together_are_refused_before_one_is_filled(r
         pytest.raises(LimitExceeded, match="max_memory_bytes"),
     ):
         run_model(service, Ticket(), model.encode(), SentFiles({}, memory, PurePosixPath()), memory)
+
+
+def test_results_are_held_no_longer_than_until_they_are_copied() -> None:
+    service = Service(Settings(gpus="none", llvm=False))
+    model = add()
+    model["commands"][:1] *= 3
+    held, execute = [], service.execute_in
+    with service.memory.open() as memory:
+
+        def noted(*given: Any) -> Any:
+            held.append(memory.held)
+            return execute(*given)
+
+        with mock.patch.object(service, "execute_in", noted):
+            run_model(service, Ticket(), json.dumps(model).encode(), SentFiles({}, memory, PurePosixPath()), memory)
+    assert held == held[:1] * 3
 
 
 def test_a_model_that_is_refused_holds_no_memory(client: httpx.Client) -> None:

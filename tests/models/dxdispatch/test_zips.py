@@ -38,6 +38,11 @@ def test_members_are_counted_before_they_are_read(
     assert memory.held == 20 * (1 << 11) + min(4 * len(sent), 20 * (1 << 17))
 
 
+def test_folders_are_no_files(memory: MemoryShare) -> None:
+    sent = zipped({"a/": b"", "a/x.dat": b"some", "b/": b"", "y.dat": b"some"})
+    assert list(members(sent, memory)) == ["a/x.dat", "y.dat"]
+
+
 def test_more_members_than_may_be(memory: MemoryShare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MOST_MEMBERS", 3)
     assert len(members(zipped(dict.fromkeys("abc", b"")), memory)) == 3

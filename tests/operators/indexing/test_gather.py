@@ -153,8 +153,8 @@ def of(kind: str, x: list[int], indices: list[int], **members: Any) -> dict[str,
             *("/InputTensor/Sizes", [2, 3], [1, 3]),
         ),
         (
-            of("GATHER_ND", [2, 3], [4, 3], InputDimensionCount=2, IndicesDimensionCount=2),
-            *("/IndicesTensor/Sizes", [4, 3], "at most 2 along the last dimension"),
+            of("GATHER_ND", [1, 2, 3], [2, 4, 3], InputDimensionCount=2, IndicesDimensionCount=3),
+            *("/IndicesTensor/Sizes", [2, 4, 3], "at most 2 along the last dimension"),
         ),
         (
             of("GATHER_ND", [2, 3, 4], [5, 6, 1], InputDimensionCount=3, IndicesDimensionCount=3),

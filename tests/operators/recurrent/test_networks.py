@@ -17,7 +17,6 @@ from app.devices.device import Cancelled, own_bytes
 from app.memory.arrays import Array
 from app.operators.catalog import OPERATORS
 from app.operators.compiled import compile_operator
-from app.operators.operator import Role
 from tests.contract.refusals import check_wording
 from tests.operators import calls
 from tests.operators.arrays import desc_of, laid_out
@@ -360,7 +359,7 @@ def test_thresholds_that_are_not_negative_or_not_used(members: dict[str, Any]) -
 @pytest.mark.parametrize("kind", [f"DML_OPERATOR_{kind}" for kind in GATES])
 def test_no_tensor_may_be_owned(kind: str) -> None:
     whole = descriptor(kind)
-    for name in OPERATORS[kind].tensor_names(Role.INPUT):
+    for name in OPERATORS[kind].tensor_names():
         if whole.get(name):
             (refusal,) = refusals(whole | {name: whole[name] | {"Flags": "OWNED_BY_DML"}})
             check_wording(refusal)
