@@ -82,7 +82,7 @@ WITH_CONSTANTS = [
     Case("Clip", [INFINITE, None, scalar(1)], known=(2,)),
     Case("Clip", [np.array([2**62, 5, -(2**62)]), scalar(-3, "int64"), scalar(2**60, "int64")], known=(1, 2)),
     Case("Pow", [floats(2, 3), scalar(2, "int64")], known=(1,)),
-    *(Case("Pow", [np.arange(-4, 4), scalar(each, "int64")], known=(1,)) for each in (1, 2, 5, 12)),
+    *(Case("Pow", [np.arange(-4, 4), scalar(each, "int64")], known=(1,)) for each in (0, 1, 2, 5, 12)),
     Case("Pow", [np.arange(-4, 4), np.array([[3.0]], np.float32)], known=(1,)),
     Case("Pow", [floats(3), np.array([[3.0]], np.float32)], known=(1,)),
     Case("Pow", [floats(2, 3), np.array([1, -2, 3])], known=(1,)),
@@ -91,6 +91,7 @@ WITH_CONSTANTS = [
         Case("Pow", [np.array([2, 1, 0.5], np.float32), np.array([1, 1, each])], known=(1,))
         for each in (1 << 33, -(1 << 33))
     ),
+    Case("Relu", [np.array([-(2**62), -1, 0, 3, 2**62])], opset=18),
     Case("Shrink", [np.arange(-4, 5, dtype=np.int8)], {"bias": 1.0, "lambd": 1.5}),
     Case("Cast", [np.array([0, -0.0, 0.5, -3, np.nan, 5e-324])], {"to": 9}),
     Case("Cast", [np.array([0, 1, 2, 255], np.uint8)], {"to": 9}),
@@ -389,6 +390,17 @@ QUANTIZED = [
         {"block_size": 2, "axis": 1},
         opset=21,
     ),
+    *(
+        Case(
+            "QuantizeLinear",  # whose last block is smaller, as ONNX allows
+            [floats(2, 5, 2), np.abs(floats(2, count, 2)) / 9, bytes_(2, count, 2)],
+            {"block_size": block, "axis": 1},
+            opset=21,
+        )
+        for block, count in ((2, 3), (3, 2), (7, 1))
+    ),
+    Case("DequantizeLinear", [bytes_(5), floats(2)], {"block_size": 3, "axis": 0}, opset=21),
+    Case("DequantizeLinear", [bytes_(7, 2), floats(3, 2), bytes_(3, 2)], {"block_size": 3, "axis": 0}, (1,), opset=21),
     Case("DequantizeLinear", [bytes_(2, 3, dtype="int32"), SCALES[0]], opset=13),
     Case("DequantizeLinear", [bytes_(2, 3, 4), np.abs(floats(4)), bytes_(4)], {"axis": -1}, opset=13),
     Case("DequantizeLinear", [bytes_(2, 3), floats(3), bytes_(3)], {"axis": 1}, microsoft=True),
@@ -603,6 +615,12 @@ def test_blocks_of_4_bits() -> None:
         np.testing.assert_array_equal(made, moved * np.repeat(scale, 2, 0))
 
 
+def test_a_smaller_last_block_of_4_bits() -> None:
+    x, scale = np.array([3, 9, 14]).astype("uint4"), np.array([2, 0.5], np.float32)
+    (made,) = Case("DequantizeLinear", [x, scale], {"axis": 0, "block_size": 2}, opset=21).node.made([scale])
+    assert made.tolist() == [6, 18, 7]
+
+
 DOUBLES = floats(2, 3, dtype="float64")
 REFUSED = [
     (Case("InstanceNormalization", [floats(2, 3), *[floats(3)] * 2]), "its input has 2 dimensions, not 3 or more"),
@@ -634,7 +652,7 @@ REFUSED = [
         "QUANTIZE takes no INT32 as InputTensor",
     ),
     *(
-        (Case("QuantizeLinear", [floats(4, 2), *given], {"axis": 0, "block_size": 2}, opset=21), "is not for whole")
+        (Case("QuantizeLinear", [floats(4, 2), *given], {"axis": 0, "block_size": 2}, opset=21), "is not for blocks")
         for given in ([floats(2)], [floats(2, 1)], [floats(2, 2), bytes_(2, 1)], [floats(1, 2)])
     ),
     (Case("DFT", [SPECTRUM], {"axis": 3}), "its axis is 3, along which"),
@@ -762,8 +780,8 @@ REFUSED = [
         "it is in training mode",
     ),
     (
-        Case("DequantizeLinear", [bytes_(5), floats(2)], {"block_size": 3, "axis": 0}, opset=21),
-        "is not for whole blocks of 3 along dimension 0 of [5]",
+        Case("DequantizeLinear", [bytes_(5), floats(2)], {"block_size": 2, "axis": 0}, opset=21),
+        "is not for blocks of 2 along dimension 0 of [5]",
     ),
     (Case("FusedGemm", [floats(2, 3), floats(3, 4)], {"activation": "Gone"}, microsoft=True), "its activation is Gone"),
     *(

@@ -122,6 +122,7 @@ def mask(*sizes: int) -> np.ndarray[Any, Any]:
         many_headed(3, 5, floats(3 * HIDDEN), scale=0.3),
         many_headed(3, 5, None, mask(BATCH, 5), floats(BATCH, HEADS, 3, 5)),
         many_headed(4, 4, None, None, floats(1, HEADS, 4, 4), unidirectional=1),
+        many_headed(1, 4, unidirectional=1),  # the last query, of all keys
         many_headed(2, 1, past=3),
         *(
             OneNode(

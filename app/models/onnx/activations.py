@@ -7,7 +7,7 @@ from typing import Any
 from app.contract.constants import DataType
 from app.models.onnx.element_wise import binary, linear
 from app.models.onnx.mapping import MAPPINGS, Node, Value, maps
-from app.models.onnx.operands import FLOATS, broadcast, operate, require_equal
+from app.models.onnx.operands import FLOATS, broadcast, number, operate, require_equal
 from app.models.onnx.shapes import axis_of
 from app.models.onnx.tensors import Unsupported, View
 
@@ -45,6 +45,8 @@ def activation(node: Node, name: str, x: View) -> View:
 @maps(*ACTIVATIONS)
 def _activation(node: Node) -> Value:
     name, attributes = ACTIVATIONS[node.type]
+    if node.type == "Relu" and node.data_type(0) is DataType.INT64:  # which DirectML's has not
+        return binary(node, "ELEMENT_WISE_MAX", node.view(0), number(node, 0, DataType.INT64))
     given = {field: node.attribute(*onnx) for field, onnx in attributes.items()}
     if node.type == "Shrink" and given["Threshold"] < 0:
         raise Unsupported("its lambd is negative, so that elements are on both sides, of which DirectML has the other")

@@ -162,7 +162,7 @@ def _attended(
     kind, mask = _mask(mask, sizes)
     if relative is not None:
         relative = relative.broadcast(sizes.scores)
-    if node.attribute("unidirectional", 0):
+    if node.attribute("unidirectional", 0) and sizes.queries > 1:  # one is the last, which sees all keys
         relative = _causal(node, relative, sizes, first.data_type)
     outputs: dict[str, Any] = {
         "OutputTensor": (first.data_type, (sizes.batch, sizes.queries, sizes.heads * each[1])),

@@ -223,6 +223,8 @@ def _pow(node: Node) -> Value:
     if exponent is not None and isfinite(exponent) and x.data_type in FLOATS:
         return operate(node, "ELEMENT_WISE_CONSTANT_POW", {"InputTensor": x}, {"Exponent": float(exponent)})
     is_long = x.data_type in (DataType.INT64, DataType.UINT64)
+    if is_long and exponent == 0:
+        return operate(node, "ELEMENT_WISE_IDENTITY", {"InputTensor": number(node, 1, x.data_type, sizes)})
     if is_long and exponent is not None and exponent in range(1, _MOST_FACTORS + 1):
         return _power(node, x, int(exponent))
     power = broadcast(_exponent(node, node.view(1)), sizes)

@@ -12,7 +12,7 @@ from app.models.onnx.casts import type_of
 from app.models.onnx.element_wise import binary, chosen
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.moved import made_before
-from app.models.onnx.movement import joined
+from app.models.onnx.movement import joined, window
 from app.models.onnx.operands import (
     alike,
     along,
@@ -45,21 +45,23 @@ class Parameters(NamedTuple):
 
 
 def _parameters(node: Node, x: View, scale: View, zero: View | None, *, apart: bool) -> Parameters:
-    """By the attributes axis and block_size. With `apart`, blocks have a dimension of their own, so that scale and zero
-    point can be broadcast to `x`, which then has one more."""
+    """By the attributes axis and block_size. With `apart`, whole blocks have a dimension of their own, so that scale
+    and zero point can be broadcast to `x`, which then has one more."""
     rank, given = len(x.sizes), [scale, *([] if zero is None else [zero])]
     block = node.attribute("block_size", 0)
     if block:
         axis = axis_of(node.attribute("axis", 1), rank)
         before, behind = x.sizes[:axis], x.sizes[axis + 1 :]
-        blocks = scale.sizes[axis] if len(scale.sizes) == rank else 0
+        blocks, size = scale.sizes[axis] if len(scale.sizes) == rank else 0, x.sizes[axis]
         expected = (*before, blocks, *behind)
-        if any(each.sizes != expected for each in given) or blocks * block != x.sizes[axis]:
+        if any(each.sizes != expected for each in given) or -(-size // block) != blocks:
             raise Unsupported(
-                f"its scale or zero point, of sizes {list(scale.sizes)}, is not for whole blocks of {block} along "
+                f"its scale or zero point, of sizes {list(scale.sizes)}, is not for blocks of {block} along "
                 f"dimension {axis} of {list(x.sizes)}"
             )
-        if apart:
+        if blocks * block != size:  # ONNX lets the last block be smaller
+            given = [_repeated(node, each, axis, block, size) for each in given]
+        elif apart:
             x = node.reshaped(x, (*before, blocks, block, *behind))
             given = [node.reshaped(each, (*before, blocks, 1, *behind)) for each in given]
     elif all(each.elements == 1 for each in given):
@@ -68,6 +70,16 @@ def _parameters(node: Node, x: View, scale: View, zero: View | None, *, apart: b
         axis = axis_of(node.attribute("axis", 1), rank)
         given = [along(node, each, axis, x.sizes) for each in given]
     return Parameters(x, given[0], given[1] if zero is not None else None)
+
+
+def _repeated(node: Node, view: View, axis: int, block: int, size: int) -> View:
+    """Of each block along `axis`, what it has for each of its elements, which are `size` in all."""
+    before, blocks, behind = view.sizes[:axis], view.sizes[axis], view.sizes[axis + 1 :]
+    spread = node.reshaped(view, (*before, blocks, 1, *behind)).broadcast((*before, blocks, block, *behind))
+    whole = node.reshaped(spread, (*before, blocks * block, *behind))
+    made = window(node, whole, [range(each) for each in (*before, size, *behind)])
+    assert isinstance(made, View), "each block has an element"
+    return made
 
 
 def _stated_type(node: Node) -> DataType | None:
