@@ -24,7 +24,7 @@ from app.operators.looks import looking, shared
 from tests import subnormal_operands
 from tests.operators.arrays import bytes_of, desc_of, run
 from tests.operators.calls import compiled
-from tests.operators.widths import WIDTHS, narrow
+from tests.operators.widths import OTHERS, narrow
 
 RANDOM = np.random.default_rng(28)
 
@@ -263,7 +263,7 @@ def by_loops(team: Team, known: dict[str, Any] | None, members: dict[str, Any], 
 
 
 @pytest.mark.parametrize("name", HALVES)
-@pytest.mark.parametrize("floats", [0, *WIDTHS])
+@pytest.mark.parametrize("floats", [0, *OTHERS])
 def test_halves(device: NumpyDevice, name: str, floats: int) -> None:
     """Summed up in float32 and rounded once, by vectors of this processor's and of other ones; and the same if the
     matrix is packed before, and for each row as by itself, unless it is turned and multiplied as it lies."""

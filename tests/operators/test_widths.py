@@ -20,12 +20,12 @@ from tests.operators import calls, conftest, test_parity
 from tests.operators.convolution import test_loops
 from tests.operators.pooling import test_pool_loops
 from tests.operators.recurrent.test_networks import GATES
-from tests.operators.widths import WIDTHS, narrow
+from tests.operators.widths import OTHERS, WIDTHS, narrow
 
 FLOATS = (DataType.FLOAT32, DataType.FLOAT16)
 
 
-@pytest.fixture(scope="module", params=WIDTHS)
+@pytest.fixture(scope="module", params=OTHERS)
 def compiler(request: pytest.FixtureRequest) -> Compiler:
     return narrow(request.param)
 

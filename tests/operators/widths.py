@@ -8,6 +8,10 @@ WIDTHS = (4, 8, 16)
 """Float32 of NEON's vectors, AVX2's and AVX-512's."""
 
 
+OTHERS = tuple(each for each in WIDTHS if each != Compiler().vector_floats)
+"""Than those of this processor, by which tests compute anyway."""
+
+
 class Narrow(Compiler):
     """For this processor without AVX-512. What is written vector by vector takes so many float32 at a time, which LLVM
     cuts into pieces, or leaves partly empty, as registers are."""
