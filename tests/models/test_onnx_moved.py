@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from app.models.onnx import quantization
+from app.models.onnx import movement, quantization
 from app.models.onnx.importer import import_model
 from tests.models.onnx_runs import Array, run
 
@@ -57,7 +57,8 @@ def operators(made: Any) -> list[tuple[str, str]]:
     """Of the graph, each with the type that its output has."""
     nodes = import_model(made, {"aq": SIZES, "b": SIZES}).graph.document["Nodes"]
     descs = [each["Desc"] for each in nodes if each["Type"] == "OPERATOR"]
-    return sorted((each["Type"], each["OutputTensor"]["DataType"]) for each in descs)
+    outputs = [each.get("OutputTensor") or each["OutputTensors"][0] for each in descs]
+    return sorted((each["Type"], output["DataType"]) for each, output in zip(descs, outputs, strict=True))
 
 
 def compared(made: Any, a: Scaled) -> list[tuple[str, str]]:
@@ -70,6 +71,7 @@ def compared(made: Any, a: Scaled) -> list[tuple[str, str]]:
     with (
         mock.patch.object(quantization, "made_before", return_value=None),
         mock.patch.object(quantization, "_before_restored", return_value=None),
+        mock.patch.object(movement, "restored_from", return_value=None),
     ):
         (wanted,) = run(made, given).values()
     (found,) = run(made, given).values()
@@ -96,6 +98,43 @@ def test_elements_are_repeated_as_bytes() -> None:
 def test_what_leaves_elements_out_is_quantized_behind_that() -> None:
     made = model(RESIZE, SAME, OTHER, (1, 2, 3, 3))
     assert ("RESAMPLE2", "FLOAT32") in compared(made, SAME)
+
+
+@pytest.mark.parametrize("to", [SAME, OTHER], ids=["same", "other"])
+@pytest.mark.parametrize("negative", [False, True])
+def test_parts_are_cut_out_of_bytes(to: Scaled, *, negative: bool) -> None:
+    """Restored after that, if anybody wants floats."""
+    split = helper.make_node("Split", ["a", "sizes"], ["x", "rest"], axis=3)
+    ends = [
+        numpy_helper.from_array(np.array(each), "")
+        for each in (([1, 5], [-9, 0], [-1, -2]) if negative else ([0, 1], [2, 6], [1, 2]))
+    ]
+    names = ("starts", "ends", "steps")
+    constants = [helper.make_node("Constant", [], [name], value=end) for name, end in zip(names, ends, strict=True)]
+    axes = helper.make_node("Constant", [], ["axes"], value_ints=[1, 2])
+    cut = helper.make_node("Slice", ["a", "starts", "ends", "axes", "steps"], ["x"])
+    quantized = [] if to is SAME else [(DEQUANTIZE, "FLOAT32"), (QUANTIZE, "UINT8")]
+    assert compared(model([split], SAME, to, (2, 4)), SAME) == [*quantized, ("SPLIT", "UINT8")]
+    sliced = compared(model([*constants, axes, cut], SAME, to), SAME)
+    assert [each for each in sliced if each[0] != "ELEMENT_WISE_IDENTITY"] == [*quantized, ("SLICE1", "UINT8")]
+
+
+def test_floats_of_parts_are_restored_bytes() -> None:
+    nodes = [
+        helper.make_node("Split", ["a", "sizes"], ["c", "rest"], axis=3),
+        helper.make_node("Add", ["c", "rest"], ["x"]),
+    ]
+    made = compared(model(nodes, SAME, OTHER, (3, 3)), SAME)
+    assert made == sorted(
+        [(DEQUANTIZE, "FLOAT32")] * 2 + [("SPLIT", "UINT8"), ("ELEMENT_WISE_ADD", "FLOAT32"), (QUANTIZE, "UINT8")]
+    )
+
+
+def test_what_lies_otherwise_is_the_same_bytes() -> None:
+    turned = helper.make_node("Transpose", ["a"], ["c"], perm=[0, 2, 3, 1])
+    for last in (helper.make_node("Identity", ["c"], ["x"]), helper.make_node("Reshape", ["c", "sizes"], ["x"])):
+        made = compared(model([turned, last], SAME, SAME, (6, 12)), SAME)
+        assert set(made) == {("ELEMENT_WISE_IDENTITY", "UINT8")}
 
 
 def test_interpolated_elements_are_floats() -> None:

@@ -11,7 +11,7 @@ from app.models.onnx.activations import activation
 from app.models.onnx.casts import type_of
 from app.models.onnx.element_wise import binary, chosen
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.moved import made_before
+from app.models.onnx.moved import made_before, restored_from
 from app.models.onnx.movement import joined, window
 from app.models.onnx.operands import (
     alike,
@@ -129,17 +129,12 @@ def _by_operator(node: Node, given: Parameters, output: DataType) -> View:
 def _before_restored(node: Node, given: Parameters, x: View, output: DataType) -> View | None:
     """What `x` was restored from by the same scale and zero point, which quantized is the same again: a product is
     less than a 2^16th of a scale from a multiple of it. None if it was not, or may have overflowed."""
-    found = node.build.maker(x)
-    if found is None or found.desc["Type"] != "ELEMENT_WISE_DEQUANTIZE_LINEAR":
+    found = restored_from(node.build, x)
+    scale = None if found is None else node.build.known(replace(given.scale, sizes=(), strides=()))
+    if found is None or scale is None or not _LEAST_SCALE <= scale <= _MOST_SCALE:
         return None
-    before, *others = (found.reads.get(name) for name in ("InputTensor", "ScaleTensor", "ZeroPointTensor"))
-    assert before is not None, "it reads something"
-    scale = node.build.known(replace(given.scale, sizes=(), strides=()))
-    if scale is None or not _LEAST_SCALE <= scale <= _MOST_SCALE:
-        return None
-    is_same = all(_source(a) == _source(b) for a, b in zip(others, (given.scale, given.zero), strict=True))
-    is_there = is_same and before.data_type is output and before.is_packed
-    return replace(before, sizes=x.sizes, strides=x.strides) if is_there else None
+    is_same = (found.scale.source, _source(found.zero)) == (given.scale.source, _source(given.zero))
+    return found.x if is_same and found.x.data_type is output else None
 
 
 def _source(view: View | None) -> Source | None:
