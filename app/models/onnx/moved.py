@@ -25,8 +25,12 @@ class Restored(NamedTuple):
 
     def again(self, build: Builder, x: View) -> View:
         """The same of other bytes."""
-        scale, zero = (each and replace(each, sizes=x.sizes, strides=(0,) * len(x.sizes)) for each in self[1:3])
-        inputs = {"InputTensor": x, "ScaleTensor": scale, "ZeroPointTensor": zero}
+
+        def for_all(view: View) -> View:
+            return replace(view, sizes=x.sizes, strides=(0,) * len(x.sizes))
+
+        zero = None if self.zero is None else for_all(self.zero)
+        inputs = {"InputTensor": x, "ScaleTensor": for_all(self.scale), "ZeroPointTensor": zero}
         return build.operator(DEQUANTIZE, inputs, outputs={"OutputTensor": (self.made, x.sizes)})["OutputTensor"]
 
 
