@@ -71,7 +71,7 @@ def compared(made: Any, a: Scaled) -> list[tuple[str, str]]:
     with (
         mock.patch.object(quantization, "made_before", return_value=None),
         mock.patch.object(quantization, "_before_restored", return_value=None),
-        mock.patch.object(movement, "restored_from", return_value=None),
+        mock.patch.object(movement, "restored_by_one", return_value=None),
     ):
         (wanted,) = run(made, given).values()
     (found,) = run(made, given).values()

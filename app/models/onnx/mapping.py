@@ -5,7 +5,7 @@ from typing import Any
 
 from app.contract.constants import DataType
 from app.models.onnx.builder import Array, Builder, data_type_of
-from app.models.onnx.moved import restored_from
+from app.models.onnx.moved import restored_by_one
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
 Value = View | Array
@@ -99,7 +99,7 @@ class Node:
         """`view`, or a copy of it whose elements lie packed."""
         if view.is_packed:
             return view
-        before = restored_from(self.build, view)
+        before = restored_by_one(self.build, view)
         if before:
             return before.again(self.build, self.packed(before.x))
         return self.build.operator("ELEMENT_WISE_IDENTITY", {"InputTensor": view})["OutputTensor"]

@@ -9,48 +9,57 @@ from app.contract.constants import DataType
 from app.models.onnx.builder import Builder, Made
 from app.models.onnx.tensors import Sizes, View
 
-DEQUANTIZE = "ELEMENT_WISE_DEQUANTIZE_LINEAR"
+_DEQUANTIZE = "ELEMENT_WISE_DEQUANTIZE_LINEAR"
 
 Make: TypeAlias = Callable[[View], View]
 
 
 class Restored(NamedTuple):
-    """What a tensor was restored from, as it lies, by one scale and zero point for all."""
+    """What a tensor was restored from, as it lies, and by what."""
 
     x: View
     scale: View
     zero: View | None
-    made: DataType
-    """What it was restored as."""
+    whole: View
+    """All that was restored with it."""
+
+    @property
+    def is_by_one(self) -> bool:
+        """Whether scale and zero point are one for all."""
+        given = [self.scale, *([] if self.zero is None else [self.zero])]
+        return all(
+            size == 1 or step == 0 for each in given for size, step in zip(each.sizes, each.strides, strict=True)
+        )
 
     def again(self, build: Builder, x: View) -> View:
-        """The same of other bytes."""
+        """The same of other bytes, by one scale."""
 
         def for_all(view: View) -> View:
             return replace(view, sizes=x.sizes, strides=(0,) * len(x.sizes))
 
         zero = None if self.zero is None else for_all(self.zero)
         inputs = {"InputTensor": x, "ScaleTensor": for_all(self.scale), "ZeroPointTensor": zero}
-        return build.operator(DEQUANTIZE, inputs, outputs={"OutputTensor": (self.made, x.sizes)})["OutputTensor"]
+        outputs = {"OutputTensor": (self.whole.data_type, x.sizes)}
+        return build.operator(_DEQUANTIZE, inputs, outputs=outputs)["OutputTensor"]
 
 
 def restored_from(build: Builder, view: View) -> Restored | None:
-    """None if it was not, or not by one scale."""
+    """None if it was not restored from 8 bits."""
     found = build.origin(view)
-    if found is None or found[0].desc["Type"] != DEQUANTIZE or found[1].data_type is not view.data_type:
+    if found is None or found[0].desc["Type"] != _DEQUANTIZE:
         return None
-    x, scale, zero = (found[0].reads.get(name) for name in ("InputTensor", "ScaleTensor", "ZeroPointTensor"))
-    assert x is not None, "it reads something"
-    assert scale is not None, "it is multiplied"
-    if x.data_type not in (DataType.INT8, DataType.UINT8) or not x.is_packed or not _is_one(scale):
+    made, whole = found
+    x = made.reads["InputTensor"]
+    if x.data_type not in (DataType.INT8, DataType.UINT8) or not x.is_packed or view.data_type is not whole.data_type:
         return None
-    if zero is not None and not _is_one(zero):
-        return None
-    return Restored(replace(view, source=x.source, data_type=x.data_type), scale, zero, view.data_type)
+    own = replace(view, source=x.source, data_type=x.data_type)
+    return Restored(own, made.reads["ScaleTensor"], made.reads.get("ZeroPointTensor"), whole)
 
 
-def _is_one(view: View) -> bool:
-    return all(size == 1 or step == 0 for size, step in zip(view.sizes, view.strides, strict=True))
+def restored_by_one(build: Builder, view: View) -> Restored | None:
+    """The same; None if it was by several scales, too."""
+    found = restored_from(build, view)
+    return found if found and found.is_by_one else None
 
 
 def made_before(build: Builder, x: View, make: Make, known: Callable[[View], View | None]) -> View | None:

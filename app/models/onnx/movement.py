@@ -12,7 +12,7 @@ from app.memory.arrays import numpy_type
 from app.models.onnx.builder import Builder
 from app.models.onnx.casts import BOOL, TYPES
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.moved import restored_from
+from app.models.onnx.moved import restored_by_one
 from app.models.onnx.shapes import (
     axes_of,
     axis_of,
@@ -39,7 +39,7 @@ def window(node: Node, x: View, ranges: Sequence[range]) -> Value:
     if all(each == range(size) for each, size in zip(ranges, x.sizes, strict=True)):
         return x
     limited(len(sizes))
-    before = restored_from(node.build, x)
+    before = restored_by_one(node.build, x)
     if before:
         moved = window(node, before.x, ranges)
         assert isinstance(moved, View), "there are elements"
@@ -87,7 +87,7 @@ def parted(build: Builder, x: View, axis: int, parts: Sequence[int]) -> list[Vie
     if len(parts) == 1:
         return [x]
     limited(len(x.sizes))
-    before = restored_from(build, x)
+    before = restored_by_one(build, x)
     if before:
         return [before.again(build, each) for each in parted(build, before.x, axis, parts)]
     shapes = [(*x.sizes[:axis], part, *x.sizes[axis + 1 :]) for part in parts]

@@ -11,7 +11,7 @@ from app.models.onnx.activations import activation
 from app.models.onnx.casts import type_of
 from app.models.onnx.element_wise import binary, chosen
 from app.models.onnx.mapping import Node, Value, maps
-from app.models.onnx.moved import made_before, restored_from
+from app.models.onnx.moved import made_before, restored_by_one
 from app.models.onnx.movement import joined, window
 from app.models.onnx.operands import (
     alike,
@@ -129,7 +129,7 @@ def _by_operator(node: Node, given: Parameters, output: DataType) -> View:
 def _before_restored(node: Node, given: Parameters, x: View, output: DataType) -> View | None:
     """What `x` was restored from by the same scale and zero point, which quantized is the same again: a product is
     less than a 2^16th of a scale from a multiple of it. None if it was not, or may have overflowed."""
-    found = restored_from(node.build, x)
+    found = restored_by_one(node.build, x)
     scale = None if found is None else node.build.known(replace(given.scale, sizes=(), strides=()))
     if found is None or scale is None or not _LEAST_SCALE <= scale <= _MOST_SCALE:
         return None

@@ -16,6 +16,7 @@ from app.models.onnx import convolution, linear_algebra
 from app.models.onnx.element_wise import binary
 from app.models.onnx.integer_products import Products, convolved
 from app.models.onnx.mapping import Node, Value, maps
+from app.models.onnx.moved import restored_from
 from app.models.onnx.operands import broadcast, require_equal
 from app.models.onnx.quantization import Parameters, restored
 from app.models.onnx.tensors import View
@@ -117,20 +118,15 @@ def _scale(a: _Bytes, b: _Bytes, factor: float = 1.0) -> NDArray[np.float32] | N
 def _bytes(node: Node, view: View, axis: int | None) -> _Bytes | None:
     """What `view` was restored from, by a scale and zero point for all, or one for each place along `axis`. None if it
     was not, or by scales that are not known."""
-    found = node.build.origin(view)
+    found = restored_from(node.build, view)
     if found is None or view.data_type is not DataType.FLOAT32:
         return None
-    made, whole = found
-    if made.desc["Type"] != "ELEMENT_WISE_DEQUANTIZE_LINEAR":
-        return None
-    x, zero = made.reads["InputTensor"], made.reads.get("ZeroPointTensor")
-    if x.data_type not in (DataType.INT8, DataType.UINT8) or not x.is_packed:
-        return None
-    scales, zeros = _by(made.reads["ScaleTensor"], view, axis, whole), zero and _by(zero, view, axis, whole)
+    scales = _by(found.scale, view, axis, found.whole)
+    zeros = found.zero and _by(found.zero, view, axis, found.whole)
     scale = None if scales is None else node.build.known(scales)
-    if scale is None or (zeros is None) != (zero is None):
+    if scale is None or (zeros is None) != (found.zero is None):
         return None
-    return _Bytes(replace(view, source=x.source, data_type=x.data_type), scale, zeros)
+    return _Bytes(found.x, scale, zeros)
 
 
 def _by(given: View, view: View, axis: int | None, whole: View) -> View | None:

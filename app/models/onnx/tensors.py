@@ -50,6 +50,11 @@ class View:
         packed = packed_strides(self.sizes)
         return all(size == 1 or a == b for size, a, b in zip(self.sizes, self.strides, packed, strict=True))
 
+    @property
+    def is_one(self) -> bool:
+        """Whether all elements are the same one, by their strides."""
+        return all(size == 1 or stride == 0 for size, stride in zip(self.sizes, self.strides, strict=True))
+
     def transposed(self, axes: Sequence[int]) -> "View":
         """Axis i of the result is axis `axes[i]` of this one."""
         return replace(

@@ -154,6 +154,11 @@ class _Function:
         return _NATIVES.get((registers, self.name.partition(".")[0], self.type), {})
 
     @property
+    def does(self) -> str:
+        """Besides giving something."""
+        return roots.READS if ADDRESS in self.taken else roots.PURE
+
+    @property
     def widths(self) -> Sequence[int]:
         return WIDTHS_OF_BYTES if self.type == "i8" else WIDTHS
 
@@ -162,10 +167,9 @@ class _Function:
         letters = "".join("u" if each == ADDRESS else "v" for each in self.taken)
         variants = ",".join(f"_ZGV_LLVM_N{width}{letters}_{self.name}({self.name}.{width})" for width in self.widths)
         declared = f"declare {self.type} @{self.name}({', '.join(self.taken)})"
-        does = roots.READS if ADDRESS in self.taken else roots.PURE
         return [
-            f'{declared} {does} "vector-function-abi-variant"="{variants}"',
-            *(f"declare {self._head(width, '')} {does}" for width in self.widths),
+            f'{declared} {self.does} "vector-function-abi-variant"="{variants}"',
+            *(f"declare {self._head(width, '')} {self.does}" for width in self.widths),
         ]
 
     def alone(self, linkage: str) -> list[str]:
@@ -211,8 +215,7 @@ class _Function:
                 lines.append(f"{made} = shufflevector {kind} {low}, {kind} {high}, {mask}")
             own *= 2
         lines.append(f"ret <{width} x {self.type}> {parts[0]}")
-        does = roots.READS if ADDRESS in self.taken else roots.PURE
-        return roots.defined(f"linkonce_odr {self._head(width, '%x')}", lines, does)
+        return roots.defined(f"linkonce_odr {self._head(width, '%x')}", lines, self.does)
 
     def _head(self, width: int, prefix: str) -> str:
         types = [each if each == ADDRESS else f"<{width} x {each}>" for each in self.taken]
