@@ -125,9 +125,8 @@ class WindowOperator(Operator):
                 )
 
     def pooled(self, sizes: Sequence[int], stated: Sequence[int] | None = None) -> list[int]:
-        """One element for each window over a tensor of these `sizes`; 0 or less where the window is too large. A last
-        window that reaches beyond the padding is among them along the dimensions for which the `stated` sizes have it.
-        """
+        """One element for each window over a tensor of these `sizes`; 0 or less where the window is too large. If the
+        `stated` sizes are those with last windows that reach beyond the padding, along any dimensions, they are it."""
         spatial = zip(
             sizes[2:],
             self.StartPadding,
@@ -145,8 +144,8 @@ class WindowOperator(Operator):
         if not stated or len(stated) != len(sizes) or min(whole) < 1:
             return [*sizes[:2], *whole]
         begun = [-(-most // stride) + 1 for most, stride in room]
-        each = zip(stated[2:], whole, begun, strict=True)
-        return [*sizes[:2], *(more if count == more else fewer for count, fewer, more in each)]
+        is_rounded = all(count in each for count, *each in zip(stated[2:], whole, begun, strict=True))
+        return [*sizes[:2], *(stated[2:] if is_rounded else whole)]
 
     def spans(self, p: TensorParameters, sizes: Sequence[Value], places: Sequence[Value]) -> list[Overlap]:
         """The window at `places` over spatial dimensions of these `sizes`, cut off where they end."""

@@ -219,6 +219,17 @@ def test_sizes_rounded_up_are_those_of_more_padding(kind: str) -> None:
     assert there > 5
 
 
+@pytest.mark.parametrize("shape", [[1, 1, 3, 2], [1, 1, 1, 3], [1, 1, 0x7FFFFFFF, 2]])
+def test_sizes_that_are_none_are_told_those_rounded_down(shape: list[int]) -> None:
+    """Not some of each, along a dimension for which they were right."""
+    tensors = {"InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 4, 4]}}
+    tensors["OutputTensor"] = {"DataType": "FLOAT32", "Sizes": shape}
+    attributes = {"WindowSize": [3, 3], "Strides": [2, 2], "StartPadding": [0, 0], "EndPadding": [0, 0]}
+    (refusal,) = refusals(descriptor("DML_OPERATOR_MAX_POOLING", **tensors, **attributes))
+    check_wording(refusal)
+    assert (refusal.pointer, refusal.given, refusal.allowed) == ("/OutputTensor/Sizes", shape, [1, 1, 1, 1])
+
+
 def reaching(sizes: list[int], a: dict[str, Any]) -> list[int]:
     """The EndPadding with which a last window fits that the given one cuts off."""
     dilations = a.get("Dilations", [1] * len(sizes))
