@@ -20,6 +20,10 @@ from typing import TypeAlias
 from app.contract.constants import DataType
 
 FLOAT32, FLOAT64, BOOL, INT8, INT64 = "float32", "float64", "bool", "int8", "int64"
+
+_IN_FLOAT32 = ("int8", "uint8", "int16", "uint16")
+"""Integers of few enough bits for it."""
+
 INFINITY = math.inf
 
 # FLOAT16 is computed in float32 and rounded once, when it is stored: at least as exact as any device in float16.
@@ -463,8 +467,9 @@ def widen(x: Value) -> Value:
 
 
 def saturate(x: Value, type_: str) -> Value:
-    """The float64 `x` truncated toward zero to an integer type, or the nearest end of its range; 0 of NaN."""
-    return Operation(type_, "saturate", (widen(x),))
+    """The float `x` truncated toward zero to an integer type, or the nearest end of its range; 0 of NaN."""
+    holds = x.type == FLOAT32 and type_ in _IN_FLOAT32
+    return Operation(type_, "saturate", (x if holds else widen(x),))
 
 
 def bit_count(x: Value) -> Value:

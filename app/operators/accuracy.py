@@ -39,11 +39,19 @@ class _Nearest(Accuracy):
         )
 
 
+class _NearestToQuotient(Accuracy):
+    def __str__(self) -> str:
+        return "Accuracy: the integer nearest to the quotient as FLOAT32 has it, or FLOAT64 of an INT32."
+
+
 EXACT = _Exact(0)
 """Elements of the inputs, integers, and what is rounded correctly."""
 
 NEAREST = _Nearest(0)
-"""Integers that quantization makes."""
+"""Integers that quantization makes of sums."""
+
+NEAREST_TO_QUOTIENT = _NearestToQuotient(0)
+"""The same of elements."""
 
 LINEAR = Accuracy(2, "the largest term")
 """A few additions and multiplications."""

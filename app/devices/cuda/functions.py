@@ -24,7 +24,7 @@ from app.devices.cuda.halves import (
     SWISH,
     TANGENT,
 )
-from app.devices.cuda.quantized import ROUNDED_QUOTIENT, ROUNDED_SUM
+from app.devices.cuda.quantized import ROUNDED_SUM
 from app.devices.cuda.reals import REALS
 from app.devices.cuda.sums import SUMS
 from app.devices.cuda.wide import (
@@ -143,7 +143,6 @@ LIBRARY: dict[str, str] = {
     "asinh_half": ASINH,
     "acosh_half": ACOSH,
     "gelu_half": NORMAL_DISTRIBUTION_HALF,
-    "rounded_quotient": ROUNDED_QUOTIENT,
     "rounded_sum": ROUNDED_SUM,
     "real_sums": SUMS,
     "power_far": r"""

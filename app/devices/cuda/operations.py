@@ -279,7 +279,7 @@ def _saturate(writing: Writing, node: Operation, arguments: Sequence[str]) -> st
     least, most = np.iinfo(node.type).min, np.iinfo(node.type).max
     ends = [literal(np.dtype(node.type).type(each)) for each in (least, most)]
     # Beyond 2^53 the double next to `most` is above it, and what is not below that is not in range.
-    below, above = float(least).hex(), float(most).hex()
+    below, above = (literal(np.dtype(node.arguments[0].type).type(each)) for each in (least, most))
     return f"{x} != {x} ? ({kind})0 : {x} <= {below} ? {ends[0]} : {x} >= {above} ? {ends[1]} : ({kind}){x}"
 
 

@@ -1,29 +1,4 @@
-"""Quotients rounded to integers, in C++: which one is next is found by integers and by products without rounding."""
-
-ROUNDED_QUOTIENT = r"""
-/* What is next to x / s, of two the even one, moved by `zero`, or the end of the range; 0 of NaN. LEAST and MOST are of
-   16 bits at most. About which of two it is, an exact product with what is halfway between them decides. Of float32,
-   but not of HALVES, the scale or its inverse may be no normal number. */
-template <bool HALVES, int LEAST, int MOST> DEVICE int rounded_quotient(float x, float s, int zero)
-{
-    float size = fabsf(s);
-    x = float_of_bits(bits_of_float(x) ^ (bits_of_float(s) & 0x80000000u));
-    if (!HALVES) {
-        float scale = size < 0x1p-60f ? 0x1p+80f : size > 0x1p+60f ? 0x1p-80f : 1.0f;
-        size *= scale;
-        x *= scale;
-    }
-    float q = x * reciprocal_of_normal(size); /* that of 0 is infinite */
-    bool none = q != q;
-    q = fminf(fmaxf(q, -0x1p+18f), 0x1p+18f);
-    float rounder = plus_down(q, 0x1.8p+23f), halfway = (rounder - 0x1.8p+23f) + 0.5f;
-    int bits = (int)bits_of_float(rounder), odd = bits & 1;
-    int beyond = (int)bits_of_float(fmaf(-halfway, size, x)); /* 0, or of the sign of the difference */
-    int n = (bits - 0x4b400000) + zero + (beyond + odd > 0);
-    return none ? 0 : n < LEAST ? LEAST : n > MOST ? MOST : n;
-}
-"""
-"""Over primitives."""
+"""Sums of quantized numbers, in C++: which integer is next to them is found by integers."""
 
 ROUNDED_SUM = r"""
 #define DOUBT 520 /* what a sum of shares errs by: 255 (1 + 1), and some */

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.contract.constants import DataType
 from app.formula.expansions import Ask
 from app.formula.functions import FLOAT_MAX, NORMAL_EXP
 from app.formula.precision import MODERATE
 from app.formula.uniform import is_uniform
-from app.formula.values import FLOAT32, Constant, Input, Number, Operation, Value
+from app.formula.values import FLOAT32, Constant, Number, Operation, Value
 
 _BYTES = ("int8", "uint8")
 
@@ -21,7 +20,7 @@ _BYTES = ("int8", "uint8")
 @dataclass(frozen=True, slots=True)
 class Shortcut:
     """A call of `function` in `functions.py`, `template` being the ends of an integer's range, after whether bytes that
-    it is made of are signed, or whether the floats are of float16. None is 0."""
+    it is made of are signed. None is 0."""
 
     function: str
     arguments: tuple[Value | None, ...]
@@ -212,7 +211,7 @@ def in_integers(node: Operation) -> Shortcut | None:
 
 
 def _rounded(rounded: Value, type_: str) -> Shortcut | None:
-    """A quotient next to which is an integer, to which a zero may have been added."""
+    """The integer next to a quotient of two restored bytes' sum, to which a zero may have been added."""
     zero: Value | None = None
     match rounded:
         case Operation(name="add", arguments=(whole, offset)):
@@ -220,26 +219,17 @@ def _rounded(rounded: Value, type_: str) -> Shortcut | None:
             if zero is None:
                 return None
     match rounded:
-        case Operation(name="rint", arguments=(Operation(name="divide", arguments=(dividend, divisor)),)):
-            scale, x = _cast_of(divisor, FLOAT32), _cast_of(dividend, FLOAT32)
+        case Operation(name="rint", arguments=(Operation(name="divide", arguments=(sum_, divisor)),)):
+            pass
         case _:
             return None
-    ends = np.iinfo(type_)
-    if scale and x:
-        halves = int(_is_half(x) and _is_half(scale))
-        return Shortcut("rounded_quotient", (x, scale, zero), (halves, ends.min, ends.max), far=False)
-    match dividend:
+    match sum_:
         case Operation(name="add", arguments=(first, second)):
-            a, b = _restored(first), _restored(second)
-            if scale and a and b:
-                signed = [int(each[0].type == "int8") for each in (a, b)]
+            a, b, scale = _restored(first), _restored(second), _cast_of(divisor, FLOAT32)
+            if a and b and scale:
+                ends, signed = np.iinfo(type_), [int(each[0].type == "int8") for each in (a, b)]
                 return Shortcut("rounded_sum", (*a, *b, scale, zero), (*signed, ends.min, ends.max))
     return None
-
-
-def _is_half(value: Value) -> bool:
-    """Whether it is an element of a float16 tensor."""
-    return isinstance(value, Input) and value.stored is DataType.FLOAT16
 
 
 def _restored(value: Value) -> tuple[Value, Value | None, Value] | None:

@@ -13,11 +13,15 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.formula.values import FLOAT64, Value, cast, rint, saturate, widen
-from app.operators.accuracy import NEAREST, ONCE
+from app.operators.accuracy import NEAREST, NEAREST_TO_QUOTIENT, ONCE
 from app.operators.operator import InputTensorDesc, Operator, OptionalInputTensorDesc, OutputTensorDesc
 from app.operators.parameters import Parameters
 
 TIES = "round() takes halves to even. DirectML's documentation does not say."
+QUOTIENTS = (
+    "The quotient of two floats is one of FLOAT32, as ONNX's operator has it, so that 0.35 by a scale of 0.1 is 3.5; "
+    "exactly divided, it would be less. DirectML's documentation does not say."
+)
 SCALE_0 = (
     "A scale of 0, which DirectML leaves undefined, follows the formula; a NaN that comes of it is quantized to 0."
 )
@@ -33,7 +37,7 @@ class ElementWiseQuantizeLinear(Operator):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "f(x, scale, zero) = clamp(round(x / scale) + zero, least of the type, greatest of the type)"
-    accuracy = NEAREST
+    accuracy = NEAREST_TO_QUOTIENT
     same_types = (("ZeroPointTensor", "OutputTensor"),)
     support = SupportTable.of(
         "6_2 1-8 F32-16 I32, ScaleTensor F32-16, ZeroPointTensor OutputTensor I8 U8",
@@ -42,7 +46,7 @@ class ElementWiseQuantizeLinear(Operator):
         "2_1 4 F32 I32, ScaleTensor F32, ZeroPointTensor OutputTensor I8 U8",
         "1_0 4 F32, ZeroPointTensor OutputTensor U8",
     )
-    notes = (TIES, SCALE_0, "OutputTensor left out has the type of ZeroPointTensor, or is UINT8.")
+    notes = (TIES, QUOTIENTS, SCALE_0, "OutputTensor left out has the type of ZeroPointTensor, or is UINT8.")
 
     def implied_type(self, name: str, level: FeatureLevel) -> DataType:
         return self.ZeroPointTensor.DataType if self.ZeroPointTensor else DataType.UINT8
@@ -60,8 +64,8 @@ class ElementWiseQuantizeLinear(Operator):
             )
 
     def formula(self, p: Parameters, x: Value, scale: Value, zero: Value | None) -> Value:
-        # In float64, in which no quotient is rounded to a half that is none.
-        return quantized(widen(x) / widen(scale), zero, self)
+        quotient = widen(x) / widen(scale) if self.InputTensor.DataType is DataType.INT32 else x / scale
+        return quantized(quotient, zero, self)
 
 
 class ElementWiseDequantizeLinear(Operator):
@@ -165,7 +169,7 @@ def quantized(quotient: Value, zero: Value | None, operator: Operator) -> Value:
     """`quotient` rounded, moved by `zero`, and saturated to the output's type."""
     rounded = rint(quotient)
     output = operator.stored_types()["OutputTensor"]
-    return saturate(rounded + widen(zero) if zero else rounded, output.value.lower())
+    return saturate(rounded + cast(zero, rounded.type) if zero else rounded, output.value.lower())
 
 
 def dequantized(x: Value, scale: Value, zero: Value | None) -> Value:

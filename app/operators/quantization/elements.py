@@ -16,9 +16,9 @@ from app.contract.support import SupportTable
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
 from app.memory.arrays import numpy_type
-from app.operators.accuracy import NEAREST, ONCE
+from app.operators.accuracy import NEAREST_TO_QUOTIENT, ONCE
 from app.operators.arrays import stored
-from app.operators.element_wise.quantization import SCALE_0, TIES
+from app.operators.element_wise.quantization import QUOTIENTS, SCALE_0, TIES
 from app.operators.grids import packed_in
 from app.operators.operator import Count, InputTensorDesc, InputTensorDescs, Operator, OutputTensorDesc
 from app.operators.quantization import elements_on_gpu, integers
@@ -48,7 +48,7 @@ class DynamicQuantizeLinear(Operator):
         "OutputScale), Lo, Hi); y = clamp(round(x / OutputScale) + OutputZeroPoint, Lo, Hi), Lo and Hi the ends of the "
         "type"
     )
-    accuracy = NEAREST
+    accuracy = NEAREST_TO_QUOTIENT
     only_queues = makes_in = True
     same_types = (("OutputTensor", "OutputZeroPointTensor"),)
     same_sizes = (("InputTensor", "OutputTensor"),)
@@ -59,8 +59,8 @@ class DynamicQuantizeLinear(Operator):
         "The range always holds 0, and the zero point is rounded and saturated, as in ONNX's operator. DirectML's "
         "documentation does not say.",
         "If all elements are 0, so is the range, and OutputScale is 1. DirectML's documentation does not say.",
-        "OutputScale is rounded to FLOAT32, and quotients by it are rounded once. NaN makes OutputScale NaN, and all "
-        "else 0.",
+        "All is computed in FLOAT32, as ONNX's operator is: a range beyond it makes OutputScale infinite. NaN makes "
+        "OutputScale NaN, and all else 0. DirectML's documentation does not say.",
         "OutputTensor and OutputZeroPointTensor left out have the type of each other, or are UINT8.",
     )
 
@@ -84,13 +84,13 @@ class DynamicQuantizeLinear(Operator):
             on_gpu = {name: packed_in(xp, into[name] if into else None, *form) for name, form in forms.items()}
             elements_on_gpu.quantize(xp, xp.ascontiguousarray(x), *on_gpu.values())
             return on_gpu
-        least, most = (function(x).astype("float64").reshape(ones) for function in (xp.min, xp.max))
+        least, most = (function(x).astype("float32").reshape(ones) for function in (xp.min, xp.max))
         low, high = xp.minimum(least, 0), xp.maximum(most, 0)
-        lowest = 0.0 if self._type is DataType.UINT8 else -128.0
-        scale = ((high - low) / 255).astype("float32")
+        lowest = 0 if self._type is DataType.UINT8 else -128
+        scale = (high - low) / 255
         scale = xp.where(scale == 0, xp.ones_like(scale), scale)
-        zero = integers.saturated(xp, xp.rint(lowest - low / scale), None, self._type)
-        made = integers.quantized(xp, xp.divide(x, scale, dtype="float64"), zero, self._type)
+        zero = integers.saturated(xp, lowest - low / scale, None, self._type)
+        made = integers.quantized(xp, xp.divide(x, scale, dtype="float32"), zero, self._type)
         return {
             "OutputTensor": made,
             "OutputScaleTensor": scale,
@@ -190,7 +190,7 @@ class Quantize(_InBlocks):
     OutputTensor: OutputTensorDesc = None
 
     formula_text = "f(x, scale, zero) = clamp(round(x / scale) + zero, least of the type, greatest of the type)"
-    accuracy = NEAREST
+    accuracy = NEAREST_TO_QUOTIENT
     support = SupportTable.of(
         "6_3 1-8 F32-16, QuantizationTensors F32-16 I8-4 U8-4, OutputTensor I8-4 U8-4",
     )
@@ -199,6 +199,7 @@ class Quantize(_InBlocks):
     }
     notes = (
         TIES,
+        QUOTIENTS,
         SCALE_0,
         _BLOCKS,
         "The scale has the type of InputTensor, the zero point that of OutputTensor, which left out has the type of "
@@ -220,7 +221,7 @@ class Quantize(_InBlocks):
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x, (scale, *zero) = _blocks(xp, inputs["InputTensor"], inputs)
-        quotient = xp.divide(x, scale, dtype="float64")
+        quotient = xp.divide(x, scale, dtype="float32")
         output = (
             self.OutputTensor.DataType if self.OutputTensor else self.implied_type("OutputTensor", FeatureLevel.V6_3)
         )

@@ -57,10 +57,10 @@ quantize(const element* __restrict__ x, const range* __restrict__ found, unsigne
     range all = {0, 0};
     for (unsigned n = threadIdx.x; n < ranges; n += threads) all = joined(all, found[n]);
     all = of_block(all);
-    float scale = (float)(((double)all.most - (double)all.least) / 255.0);
+    float scale = (all.most - all.least) / 255.0f;
     if (scale == 0.0f) scale = 1.0f;
-    const double moved = rint((double)lowest - (double)all.least / (double)scale);
-    const double zero = moved != moved ? 0.0 : fmin(fmax(moved, (double)lowest), (double)highest);
+    const float moved = rintf((float)lowest - all.least / scale);
+    const float zero = moved != moved ? 0.0f : fminf(fmaxf(moved, (float)lowest), (float)highest);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         *scale_of_all = scale;
         *zero_of_all = (quantized)(int)zero;
@@ -68,8 +68,8 @@ quantize(const element* __restrict__ x, const range* __restrict__ found, unsigne
     #pragma unroll 8
     for (unsigned long long n = (unsigned long long)blockIdx.x * threads + threadIdx.x; n < elements;
          n += gridDim.x * threads) {
-        const double made = rint((double)number(x[n]) / (double)scale) + zero;
-        y[n] = made != made ? 0 : (quantized)(int)fmin(fmax(made, (double)lowest), (double)highest);
+        const float made = rintf(number(x[n]) / scale) + zero;
+        y[n] = made != made ? 0 : (quantized)(int)fminf(fmaxf(made, (float)lowest), (float)highest);
     }
 }
 """

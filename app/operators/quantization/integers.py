@@ -50,8 +50,8 @@ def wrap(xp: Any, sums: Any) -> None:
 
 
 def saturated(xp: Any, quotient: Any, zero: Any, data_type: DataType) -> Any:
-    """`quotient`, a new float64 array, rounded in place with halves to even, moved by `zero` and limited to the type's
-    range; 0 of NaN."""
+    """`quotient`, a new array of floats, rounded in place with halves to even, moved by `zero` and limited to the range
+    of the type; 0 of NaN."""
     xp.rint(quotient, out=quotient)
     if zero is not None:
         quotient += zero

@@ -257,12 +257,13 @@ def test_dynamic_quantization(of: str, dtype: str) -> None:
         x = laid_out(rng, (rng.normal(size=(3, 4, 5)) + moved).astype(dtype))
         outputs = {"OutputZeroPointTensor": {"DataType": of.upper(), "Sizes": [1, 1, 1]}}
         made = run({"Type": "DYNAMIC_QUANTIZE_LINEAR"} | outputs, {"InputTensor": x})
-        low, high = min(float(x.min()), 0), max(float(x.max()), 0)
-        scale = np.float32((high - low) / 255)
-        zero = np.clip(np.rint(limits.min - low / float(scale)), limits.min, limits.max)
+        floats = x.astype(np.float32)
+        low, high = min(floats.min(), np.float32(0)), max(floats.max(), np.float32(0))
+        scale = (high - low) / np.float32(255)
+        zero = np.clip(np.rint(limits.min - low / scale), limits.min, limits.max)
         assert made["OutputScaleTensor"].tolist() == [[[scale]]]
         assert made["OutputZeroPointTensor"].tolist() == [[[zero]]]
-        np.testing.assert_array_equal(made["OutputTensor"], clamped(x.astype(float) / float(scale), int(zero), of))
+        np.testing.assert_array_equal(made["OutputTensor"], clamped((floats / scale).astype(float), int(zero), of))
 
 
 def test_dynamic_quantization_of_nothing_but_0_and_of_nan() -> None:

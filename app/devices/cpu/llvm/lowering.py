@@ -17,7 +17,6 @@ from app.devices.cpu.llvm.math.functions import EXPANSIONS, FOR_HALF, STORED_AS_
 from app.devices.cpu.llvm.math.gates import gated
 from app.devices.cpu.llvm.math.primitives import CHOSEN
 from app.devices.cpu.llvm.math.quantization import quick_sum
-from app.devices.cpu.llvm.math.quotients import by_inverse
 from app.devices.cpu.llvm.operations import FUNCTIONS
 from app.devices.cpu.llvm.roots import ROOT_INSTRUCTIONS
 from app.devices.cpu.llvm.types import literal, llvm_type
@@ -190,7 +189,7 @@ class Lowering(Writing):
             case Operation(name=name) if name in self._expansions:
                 return self.write(self._expansions[name](self._ask, *node.arguments))
             case Operation():
-                other = gated(node) or by_inverse(node)
+                other = gated(node)
                 if other is not None:
                     return self.write(other)
                 arguments = [self.write(argument) for argument in node.arguments]

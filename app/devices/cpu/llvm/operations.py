@@ -196,20 +196,20 @@ def _through_float16(writing: Writing, node: Operation, arguments: Sequence[str]
 
 def _saturate(writing: Writing, node: Operation, arguments: Sequence[str]) -> str:
     """Within the range first, and numbers of fewer bits by way of 32: so processors convert many at a time."""
-    (x,) = arguments
-    bits, (lowest, highest) = bits_of(node.type), integer_range(node.type)
-    least, most = (literal(FLOAT64, each) for each in (lowest, highest & -1 << max(highest.bit_length() - DIGITS, 0)))
+    (x,), given = arguments, node.arguments[0].type
+    type_, bits, (lowest, highest) = llvm_type(given), bits_of(node.type), integer_range(node.type)
+    least, most = (literal(given, each) for each in (lowest, highest & -1 << max(highest.bit_length() - DIGITS, 0)))
     if lowest:
-        number = writing.emit(f"fcmp uno double {x}, {x}")
-        x = writing.emit(_select(number, FLOAT64, literal(FLOAT64, 0), x))
-    beyond = writing.emit(f"fcmp ogt double {x}, {most}")
-    x = writing.emit(_select(beyond, FLOAT64, most, x))
+        number = writing.emit(f"fcmp uno {type_} {x}, {x}")
+        x = writing.emit(_select(number, given, literal(given, 0), x))
+    beyond = writing.emit(f"fcmp ogt {type_} {x}, {most}")
+    x = writing.emit(_select(beyond, given, most, x))
     # Where NaN is not, so that it becomes the least, if that is 0.
-    above = writing.emit(f"fcmp ogt double {x}, {least}")
-    x = writing.emit(_select(above, FLOAT64, x, least))
+    above = writing.emit(f"fcmp ogt {type_} {x}, {least}")
+    x = writing.emit(_select(above, given, x, least))
     if bits < 32:
-        return f"trunc i32 {writing.emit(f'fptosi double {x} to i32')} to i{bits}"
-    whole = f"fpto{'s' if lowest else 'u'}i double {x} to i{bits}"
+        return f"trunc i32 {writing.emit(f'fptosi {type_} {x} to i32')} to i{bits}"
+    whole = f"fpto{'s' if lowest else 'u'}i {type_} {x} to i{bits}"
     return _select(beyond, node.type, str(highest), writing.emit(whole)) if bits > DIGITS else whole
 
 

@@ -15,16 +15,12 @@ TOGETHER = 4
 INFINITY = 0x7F800000
 """Of float32, as an integer."""
 
-SAFE = 2.0**-13
-"""More than the error of a quotient below 512 that is a product in float32 with a float32's inverse, both rounded: a
-larger one, which is limited anyway, may be rounded to any integer near it."""
-
 BOUNDS = ("elements", "bounds", "count")
 """What the frame of the first stage has, 8 bytes each: two addresses, and how many elements there are. The bounds are
 one vector of the least, and one of the largest."""
 
 SCALES = ("bounds", "scale", "zero", "numbers", "count")
-"""The same of the second one: four addresses, and how many pairs of vectors the bounds are. The numbers are two doubles
+"""The same of the second one: four addresses, and how many pairs of vectors the bounds are. The numbers are two floats
 for the third stage, scale and zero point."""
 
 ELEMENTS = ("elements", "results", "numbers", "count")
@@ -74,92 +70,43 @@ def scales(width: int, least: int) -> str:
     """The module of the second stage, of a type whose numbers go up from `least` to 255 more."""
     text = Text(width)
     frame = text.frame(SCALES, 4)
-    with text.loop("0", frame["count"], "1", [("double", "0.0")] * 2) as pair:
+    with text.loop("0", frame["count"], "1", [("float", "0.0")] * 2) as pair:
         start = text.at(frame["bounds"], text.mul(pair.index, str(2 * width)))
-        with text.loop("0", str(width), "1", list(zip(["double"] * 2, pair.values, strict=True))) as each:
+        with text.loop("0", str(width), "1", list(zip(["float"] * 2, pair.values, strict=True))) as each:
             for place, name in enumerate(("minimum", "maximum")):
                 found = text.at(start, text.add(each.index, str(width * place)))
-                wide = text.let(f"fpext float {text.let(f'load float, ptr {found}, align 4')} to double")
-                before = each.values[place]
-                each.next.append(text.call("double", f"llvm.{name}.f64", f"double {before}, double {wide}"))
+                bound, before = text.let(f"load float, ptr {found}, align 4"), each.values[place]
+                each.next.append(text.call("float", f"llvm.{name}.f32", f"float {before}, float {bound}"))
         pair.next = each.results
     low, high = pair.results
-    extent = text.let(f"fdiv double {text.let(f'fsub double {high}, {low}')}, 255.0")
-    rounded = text.let(f"fptrunc double {extent} to float")
-    none = text.let(f"fcmp oeq float {rounded}, 0.0")
-    scale = text.let(f"select i1 {none}, float 1.0, float {rounded}")
-    wide = text.let(f"fpext float {scale} to double")
-    zero = text.let(f"fsub double {least}.0, {text.let(f'fdiv double {low}, {wide}')}")
-    point = saturated(text, zero, "0.0", least)
+    extent = text.let(f"fdiv float {text.let(f'fsub float {high}, {low}')}, 255.0")
+    none = text.let(f"fcmp oeq float {extent}, 0.0")
+    scale = text.let(f"select i1 {none}, float 1.0, float {extent}")
+    zero = text.let(f"fsub float {least}.0, {text.let(f'fdiv float {low}, {scale}')}")
+    point = saturated(text, zero, "0.0", least, "float")
+    whole = text.let(f"fpto{'s' if least else 'u'}i float {point} to i8")
     text.do(f"store float {scale}, ptr {frame['scale']}, align 4")
-    text.do(
-        f"store i8 {text.let(f'fptosi double {point} to i8' if least else f'fptoui double {point} to i8')}, "
-        f"ptr {frame['zero']}"
-    )
-    for place, value in enumerate((wide, point)):
-        text.do(f"store double {value}, ptr {text.at(frame['numbers'], str(place), 'double')}, align 8")
+    text.do(f"store i8 {whole}, ptr {frame['zero']}")
+    for place, value in enumerate((scale, point)):
+        text.do(f"store float {value}, ptr {text.at(frame['numbers'], str(place))}, align 4")
     return text.module()
 
 
 @lru_cache(8)
 def elements(width: int, least: int, stored: Stored) -> str:
-    """The module of the third stage.
-
-    Quotients are rounded in float64, in which they are stated. Most need not be known so exactly: a product with the
-    inverse in float32 is off by less than SAFE, so where it is further from a half, it rounds to the same integer.
-    """
+    """The module of the third stage."""
     text = Text(width)
-    frame, block = text.frame(ELEMENTS, 3), str(width * TOGETHER)
-    scale, zero = (
-        text.let(f"load double, ptr {text.at(frame['numbers'], str(place), 'double')}, align 8") for place in range(2)
-    )
-    inverse = text.let(f"fdiv float 1.0, {text.let(f'fptrunc double {scale} to float')}")
-    numbers = text.spread(inverse), text.spread(text.let(f"fptrunc double {zero} to float"))
-    is_made = text.let("alloca i1")
-    with text.loop("0", frame["count"], block) as part:
-        count = text.least(text.sub(frame["count"], part.index), block)
-        given, made = text.at(frame["elements"], part.index, stored), text.at(frame["results"], part.index, "i8")
-        text.do(f"store i1 false, ptr {is_made}")
-        with text.when(text.let(f"icmp eq i64 {count}, {block}")):
-            _quickly(text, stored, given, made, numbers, least, is_made)
-        rest = text.let(f"xor i1 {text.let(f'load i1, ptr {is_made}')}, true")
-        with text.when(rest), text.parallel(count) as each:
-            place = text.at(given, each.index, stored)
-            one = text.let(f"load {stored}, ptr {place}, align {bytes_of(stored)}, !llvm.access.group !2")
-            wide = text.let(f"fpext {stored} {one} to double")
-            rounded = saturated(text, text.let(f"fdiv double {wide}, {scale}"), zero, least)
-            byte = text.let(f"trunc i32 {text.let(f'fptosi double {rounded} to i32')} to i8")
-            text.do(f"store i8 {byte}, ptr {text.at(made, each.index, 'i8')}, !llvm.access.group !2")
+    frame = text.frame(ELEMENTS, 3)
+    numbers = [text.at(frame["numbers"], str(place)) for place in range(2)]
+    scale, zero = (text.let(f"load float, ptr {number}, align 4") for number in numbers)
+    with text.parallel(frame["count"]) as each:
+        place = text.at(frame["elements"], each.index, stored)
+        one = text.let(f"load {stored}, ptr {place}, align {bytes_of(stored)}, !llvm.access.group !2")
+        number = one if stored == "float" else text.let(f"fpext {stored} {one} to float")
+        rounded = saturated(text, text.let(f"fdiv float {number}, {scale}"), zero, least, "float")
+        byte = text.let(f"trunc i32 {text.let(f'fptosi float {rounded} to i32')} to i8")
+        text.do(f"store i8 {byte}, ptr {text.at(frame['results'], each.index, 'i8')}, !llvm.access.group !2")
     return text.module()
-
-
-def _quickly(
-    text: Text, stored: Stored, given: str, made: str, numbers: tuple[str, str], least: int, is_made: str
-) -> None:
-    """A whole block, unless any quotient may be a half or is none: whether it `is_made` is stored."""
-    (inverse, zero), width, vector = numbers, text.width, text.vector
-    rounded, safe = [], ""
-    most = text.spread(repr(0.5 - SAFE))
-    for number in range(TOGETHER):
-        found = text.load_as(stored, text.at(given, str(width * number), stored), None)
-        quotient = text.let(f"fmul {vector} {found}, {inverse}")
-        rounded.append(text.call(vector, f"llvm.roundeven.v{width}f32", f"{vector} {quotient}"))
-        off = text.let(f"fsub {vector} {quotient}, {rounded[-1]}")
-        size = text.call(vector, f"llvm.fabs.v{width}f32", f"{vector} {off}")
-        one = text.let(f"fcmp olt {vector} {size}, {most}")
-        safe = text.let(f"and <{width} x i1> {safe}, {one}") if safe else one
-    are_safe = text.call("i1", f"llvm.vector.reduce.and.v{width}i1", f"<{width} x i1> {safe}")
-    text.do(f"store i1 {are_safe}, ptr {is_made}")
-    with text.when(are_safe):
-        for number, quotient in enumerate(rounded):
-            limited = text.let(f"fadd {vector} {quotient}, {zero}")
-            for comparison, bound in (("olt", least), ("ogt", least + 255)):
-                end = text.spread(f"{bound}.0")
-                beyond = text.let(f"fcmp {comparison} {vector} {limited}, {end}")
-                limited = text.let(f"select <{width} x i1> {beyond}, {vector} {end}, {vector} {limited}")
-            whole = text.let(f"fptosi {vector} {limited} to <{width} x i32>")
-            bytes_ = text.let(f"trunc <{width} x i32> {whole} to <{width} x i8>")
-            text.do(f"store <{width} x i8> {bytes_}, ptr {text.at(made, str(width * number), 'i8')}, align 1")
 
 
 def _extreme(text: Text, comparison: str, a: str, b: str) -> str:
@@ -173,11 +120,12 @@ def _larger(text: Text, a: str, b: str) -> str:
     return text.call(vector, f"llvm.umax.v{text.width}i32", f"{vector} {a}, {vector} {b}")
 
 
-def saturated(text: Text, quotient: str, zero: str, least: int) -> str:
+def saturated(text: Text, quotient: str, zero: str, least: int, type_: str = "double") -> str:
     """Rounded with halves to even, moved by `zero` and limited; 0 of NaN."""
-    made = text.call("double", "llvm.roundeven.f64", f"double {quotient}")
-    made = text.let(f"fadd double {made}, {zero}")
+    suffix = {"double": "f64", "float": "f32"}[type_]
+    made = text.call(type_, f"llvm.roundeven.{suffix}", f"{type_} {quotient}")
+    made = text.let(f"fadd {type_} {made}, {zero}")
     for comparison, bound in (("olt", f"{least}.0"), ("ogt", f"{least + 255}.0")):
-        beyond = text.let(f"fcmp {comparison} double {made}, {bound}")
-        made = text.let(f"select i1 {beyond}, double {bound}, double {made}")
-    return text.let(f"select i1 {text.let(f'fcmp uno double {made}, {made}')}, double 0.0, double {made}")
+        beyond = text.let(f"fcmp {comparison} {type_} {made}, {bound}")
+        made = text.let(f"select i1 {beyond}, {type_} {bound}, {type_} {made}")
+    return text.let(f"select i1 {text.let(f'fcmp uno {type_} {made}, {made}')}, {type_} 0.0, {type_} {made}")

@@ -75,10 +75,10 @@ def _clip(x: Array, least: Array, most: Array, out: Array) -> None:
 
 def _saturate(x: Array, out: Array) -> None:
     least, most = np.iinfo(out.dtype).min, np.iinfo(out.dtype).max
-    largest = np.nextafter(np.float64(2) ** 64, 0) if out.dtype == np.uint64 else np.float64(most)
+    largest = np.nextafter(np.float64(2) ** 64, 0) if out.dtype == np.uint64 else x.dtype.type(most)
     if out.dtype == np.int64:
         largest = np.nextafter(np.float64(2) ** 63, 0)
-    limited = np.maximum(x, np.float64(least))
+    limited = np.maximum(x, x.dtype.type(least))
     np.minimum(limited, largest, out=limited)
     limited[np.isnan(limited)] = 0
     np.copyto(out, limited, casting="unsafe")
