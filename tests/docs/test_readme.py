@@ -302,10 +302,11 @@ def test_the_two_commands_set_everything_up(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
 
+    # All 35,000 would take half a minute; CI runs them in a clone.
     collected = subprocess.run(
         ["bash", "-euc", test],
         cwd=clone,
-        env=environment | {"PYTEST_ADDOPTS": "--collect-only -q"},
+        env=environment | {"PYTEST_ADDOPTS": "--collect-only -q tests/docs tests/clients"},
         capture_output=True,
         text=True,
         check=False,
