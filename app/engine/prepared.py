@@ -44,7 +44,9 @@ class Prepared:
             self.output_bytes[name] = desc.data_bytes
             if not desc.gapless:
                 self._with_gaps.append(name)
-        # A GPU that fails halfway must leave the inputs to NumPy.
+        # A GPU that fails halfway must leave the inputs to NumPy: in place it works on a copy.
+        if in_place is not None and device.kind != "cpu":
+            self.own_bytes += next(iter(self.output_bytes.values()))
         self.reusable: list[int] = []
         if device.kind == "cpu" and not self._with_gaps:
             self.reusable += map(self.input_names.index, work.reusable)

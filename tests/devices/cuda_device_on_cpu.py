@@ -173,11 +173,11 @@ class CudaDeviceOnCpu(CudaDevice):
         self.uses_host_addresses = True
         self.shared_of_few = 1 << 10
         self.clustered = self.load = self.long_dispatches = 0
-        self._lock, self._holding = threading.Lock(), threading.local()
+        self._lock, self._capturing, self._holding = threading.Lock(), threading.Lock(), threading.local()
         self._kept = WeakKeyDictionary()
         self._sources: list[str] = []
-        self.ahead: list[str] = []
-        """What was to be compiled last, before it was wanted."""
+        self.ahead: set[str] = set()
+        """What was compiled before it was wanted."""
         self.shared: dict[bytes, Array] = {}
         """What handles lead to."""
         self.opened: list[int] = []
@@ -187,11 +187,13 @@ class CudaDeviceOnCpu(CudaDevice):
         pass
 
     def function(self, source: str) -> int:
+        assert source in self.ahead or not self.slots.taken, "who holds a slot keeps others waiting"
         self._sources.append(source)
         return len(self._sources) - 1
 
     def compile_ahead(self, sources: Iterable[str]) -> None:
-        self.ahead = [*sources]
+        assert not self.slots.taken, "who holds a slot keeps others waiting"
+        self.ahead.update(sources)
 
     def has_function(self, source: str) -> bool:
         return source in self._sources

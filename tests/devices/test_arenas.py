@@ -3,9 +3,10 @@
 import gc
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,13 +14,14 @@ import pytest
 
 from app.contract.constants import NEWEST
 from app.devices.cuda import schedules
+from app.devices.cuda.context import Context
 from app.devices.cuda.ready import READY, Ready
 from app.devices.cuda.schedules import CudaScheduleKernel
 from app.devices.device import DeviceFailed
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.linear_algebra.products import Gemm
-from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, OutOfMemory
+from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, OutOfMemory
 from tests.devices.cuda_on_cpu import BuiltKernels
 from tests.gpu import first_gpu
 from tests.operators.arrays import bytes_of, desc_of
@@ -285,6 +287,45 @@ def test_what_failed_is_not_used_again(on_cpu: CudaDeviceOnCpu, monkeypatch: pyt
     assert on_cpu.ready.newest(kernel._number) is None
     np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
     assert on_cpu.pool.taken == 2
+
+
+def test_an_error_while_a_graph_is_captured_is_none_of_the_gpus(on_cpu: CudaDeviceOnCpu) -> None:
+    """CUDA refuses to wait for a GPU one of whose streams is capturing."""
+    stream = SimpleNamespace(is_capturing=False)
+    stream.begin_capture = lambda: setattr(stream, "is_capturing", True)
+    stream.end_capture = lambda: setattr(stream, "is_capturing", False)
+
+    def wait_for_all() -> None:
+        if stream.is_capturing:
+            raise CudaError("cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing")
+
+    on_cpu._cupy.cuda.runtime.deviceSynchronize = wait_for_all
+    with ThreadPoolExecutor(1) as others:
+
+        def queue(_: Any) -> None:
+            judged.append(others.submit(on_cpu.failure, CudaError("cudaErrorInvalidValue: invalid argument")))
+            wait(judged, 0.1)
+
+        judged: list[Future[DeviceFailed | None]] = []
+        Context.captured(on_cpu, queue, stream)
+        failure = judged[0].result(10)
+    assert failure is not None
+    assert (failure.cause, on_cpu.out_of_service) == ("error", None)
+
+
+def test_a_gpu_that_is_lost_before_it_gives_memory_back_fails_as_others_do(
+    on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost() -> None:
+        raise CudaError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    monkeypatch.setattr(on_cpu, "use", lost)
+    on_cpu._cupy.cuda.runtime.deviceSynchronize = lost
+    for _ in range(2):
+        with pytest.raises(DeviceFailed, match=r"cuda:0 is out of service: .*illegal") as raised:
+            on_cpu.free_memory()
+        assert raised.value.cause == "lost"
+    assert on_cpu.load == 0
 
 
 # On a GPU

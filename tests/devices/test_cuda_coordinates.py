@@ -20,6 +20,7 @@ from app.devices.cuda.totals import LONG
 from app.devices.device import Cancelled, DeviceFailed
 from app.formula import coordinates as c
 from app.formula.coordinates import coordinates
+from app.formula.values import cast, widen
 from tests.devices.coordinate_cases import case, cases, same
 from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu
 from tests.devices.cuda_on_cpu import COMPILER, BuiltKernels, coordinate_source
@@ -137,6 +138,20 @@ def test_an_output_may_take_the_memory_of_an_input(on_cpu: CudaDeviceOnCpu) -> N
         [buffer], [buffer], lambda: False
     )
     np.testing.assert_array_equal(x, np.arange(2999, -1, -1))
+
+
+@needs_compiler
+def test_products_that_are_far_beyond_floats_stay_there(on_cpu: CudaDeviceOnCpu) -> None:
+    """However many terms there are: their exponents add up to more than 32 bits hold."""
+    of = operand(np.zeros(1, np.float32))
+    inner = c.product_over([N], lambda place: widen(of[[place]]))
+    expression = cast(c.product_over([N], lambda place: inner), "float32")
+    for term, product in ((2.0**120, np.inf), (2.0**-120, 0)):
+        x = np.full(1, term, np.float32)
+        for count in (1, 5000):
+            operator = of_expression(expression, [1], DataType.FLOAT32, x, n=count)
+            (made,) = run(on_cpu, operator, {"X": x}).values()
+            assert made == [term if count == 1 else product]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,34 @@ def test_where_one_of_several_cannot_be_made_none_is_lost(monkeypatch: pytest.Mo
     assert (slots.made, slots.taken) == (1, 0)
 
 
+def test_where_none_can_be_made_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one of those that were not made: there may be no other that anybody could give back."""
+    go, refused = threading.Event(), []
+
+    class Failing(Given):
+        def __init__(self, size: int, allocate: Any) -> None:
+            go.wait()
+            raise MemoryError
+
+    monkeypatch.setattr(pinned, "Slot", Failing)
+    slots = slots_of(2)
+
+    def take() -> None:
+        with pytest.raises(MemoryError), slots.take():
+            pass
+        refused.append(True)
+
+    threads = [threading.Thread(target=take, daemon=True) for _ in range(5)]
+    for each in threads:
+        each.start()
+    go.wait(0.1)  # until some make one, and others wait
+    go.set()
+    for each in threads:
+        each.join(5)
+    assert len(refused) == 5
+    assert (slots.made, slots.taken) == (0, 0)
+
+
 def test_who_finds_none_waits_for_one_that_is_given_back() -> None:
     slots = slots_of(1)
     taken, had = threading.Event(), []

@@ -431,6 +431,10 @@ def test_a_gpu_leaves_the_inputs_as_they_are(service: Service) -> None:
     there = Prepared(prepared.work, None, gpu)
     assert (prepared.reusable, prepared.stage) == ([0], "kernel")
     assert (there.reusable, there.stage) == ([], "dispatch")
+    in_place = Prepared(prepared.work, "InputTensor", gpu)
+    (output,) = prepared.output_bytes.values()
+    assert (there.own_bytes, in_place.own_bytes) == (0, output), "of which it works on a copy"
+    assert Prepared(prepared.work, "InputTensor", prepared.device).own_bytes == 0
 
 
 def test_without_llvm_numpy_computes_all(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -118,6 +118,8 @@ class Context:
         self._modules: dict[str, Any] = {}
         """Of sources of several kernels."""
         self._lock = threading.Lock()
+        self._capturing = threading.Lock()
+        """While a stream records a graph nobody waits for the whole GPU: CUDA refuses that, and gives the graph up."""
         written.LOADERS[ordinal] = self.written
 
     def use(self) -> None:
@@ -251,15 +253,16 @@ class Context:
     def captured(self, queue: Callable[[Any], None], stream: Any) -> Any:
         """What `queue` queues on `stream`, as one CUDA graph, which can be launched again and again; None if a library
         that it calls cannot be captured."""
-        stream.begin_capture()
-        try:
-            queue(stream)
-        except Exception as error:
-            log.info("%s captures no CUDA graph: %s", self.name, error)
-            with suppress(Exception):  # of what is no graph
-                stream.end_capture()
-            return None
-        return stream.end_capture()
+        with self._capturing:
+            stream.begin_capture()
+            try:
+                queue(stream)
+            except Exception as error:
+                log.info("%s captures no CUDA graph: %s", self.name, error)
+                with suppress(Exception):  # of what is no graph
+                    stream.end_capture()
+                return None
+            return stream.end_capture()
 
     @contextmanager
     def functions_on(self, stream: Any, pool: Any) -> Iterator[Any]:
@@ -303,11 +306,11 @@ class Context:
         return self._judge(error)
 
     def free_memory(self) -> None:
-        """Give back what no dispatch uses."""
-        self.use()
-        self.ready.clear()
-        self.slots.empty_idle()
-        self.pool.free_all_blocks()
+        """Give back what no dispatch uses. Raises DeviceFailed."""
+        with self.at_work(0, is_brief=True):
+            self.ready.clear()
+            self.slots.empty_idle()
+            self.pool.free_all_blocks()
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -321,7 +324,8 @@ class Context:
         if is_memory or (isinstance(error, self.errors) and getattr(error, "status", None) == 2):
             return DeviceFailed("memory", f"{self.name} has no memory left for this dispatch")
         try:
-            self._cupy.cuda.runtime.deviceSynchronize()
+            with self._capturing:
+                self._cupy.cuda.runtime.deviceSynchronize()
         except self.errors as lost:
             with self._lock:
                 first = self.out_of_service is None

@@ -308,6 +308,8 @@ class CudaKernel:
         with device.at_work(self._size, is_brief=self._is_brief):
             started = perf_counter()
             chunks = self._chunks_of(hosts)
+            if not self._launches:
+                device.compile_ahead(self.sources())  # who holds a slot meanwhile keeps others waiting
             staged("kernel", chunks.dispatch, hosts, self._launch_of, cancelled)  # while others are on their way
             self._took = perf_counter() - started
         return device.ran

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import mmap
-import queue
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -120,7 +119,10 @@ class Slots:
         self.count = count
         self.size = size
         self._allocate = allocate
-        self._free: queue.LifoQueue[Slot] = queue.LifoQueue()
+        self._turns = threading.Semaphore(count)
+        """Whoever has one of these has a slot, too: one that is free, or else there are fewer than `count`. So who
+        fails to make one leaves the chance to those who wait."""
+        self._free: list[Slot] = []
         self._lock = threading.Lock()
         self.made = 0
 
@@ -131,11 +133,11 @@ class Slots:
     @property
     def taken(self) -> int:
         """How many somebody has."""
-        return self.made - self._free.qsize()
+        return self.made - len(self._free)
 
     def take(self) -> "_Taken":
         """A slot; waits until one is free. Who holds one does not take another this way: two could wait for ever."""
-        return _Taken(self._free, self._wait_for_one())
+        return _Taken(self, self._wait_for_one())
 
     @contextmanager
     def take_some(self, most: int) -> Iterator[list[Slot]]:
@@ -147,56 +149,61 @@ class Slots:
             yield slots
         finally:
             for each in reversed(slots):  # the first one is the next to be taken
-                self._free.put(each)
+                self.give_back(each)
+
+    def give_back(self, slot: Slot) -> None:
+        self._free.append(slot)
+        self._turns.release()
 
     def empty_idle(self) -> None:
         """Give back what nobody computes in, on the current device."""
         idle = []
-        while slot := self._free_slot():
-            slot.empty()
-            idle.append(slot)
+        while self._turns.acquire(blocking=False):
+            if not self._free:
+                self._turns.release()
+                break
+            idle.append(self._free.pop())
+            idle[-1].empty()
         for slot in reversed(idle):
-            self._free.put(slot)
+            self.give_back(slot)
 
     def _wait_for_one(self) -> Slot:
-        return self._idle() or self._free.get()
+        self._turns.acquire()
+        return self._slot()
 
     def _idle(self) -> Slot | None:
-        return self._free_slot() or self._new_slot()
+        return self._slot() if self._turns.acquire(blocking=False) else None
 
-    def _free_slot(self) -> Slot | None:
+    def _slot(self) -> Slot:
+        """The slot of who has a turn."""
         try:
-            return self._free.get_nowait()
-        except queue.Empty:
-            return None
-
-    def _new_slot(self) -> Slot | None:
-        with self._lock:
-            if self.made == self.count:
-                return None
-            self.made += 1
+            return self._free.pop()
+        except IndexError:
+            pass
         try:
-            return Slot(self.size, self._allocate)
+            made = Slot(self.size, self._allocate)
         except BaseException:
-            with self._lock:
-                self.made -= 1
+            self._turns.release()
             raise
+        with self._lock:
+            self.made += 1
+        return made
 
 
 class _Taken:
     """A slot, until it is given back. A context of its own, since one of `contextlib` takes a microsecond."""
 
-    __slots__ = ("_free", "_slot")
+    __slots__ = ("_slot", "_slots")
 
-    def __init__(self, free: "queue.LifoQueue[Slot]", slot: Slot) -> None:
-        self._free = free
+    def __init__(self, slots: Slots, slot: Slot) -> None:
+        self._slots = slots
         self._slot = slot
 
     def __enter__(self) -> Slot:
         return self._slot
 
     def __exit__(self, *_: object) -> None:
-        self._free.put(self._slot)
+        self._slots.give_back(self._slot)
 
 
 def _runtime() -> Any:

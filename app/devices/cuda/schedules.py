@@ -70,6 +70,7 @@ class CudaScheduleKernel:
         self._bytes = self._passage.bytes + self.scratch_bytes
         self._is_small = self._passage.is_small(device)
         self._number = device.ready.number(self)
+        self._is_compiled = False
         self._took = inf
         """Seconds, the last time, of what is small."""
 
@@ -145,8 +146,12 @@ class CudaScheduleKernel:
             ready.put(self._number, arena, place)
 
     def upload(self) -> None:
-        """Bring what is kept to the device, unless it is there. To be done before all else."""
+        """Bring what is kept to the device, unless it is there, and have all kernels compiled. To be done before all
+        else: whoever holds a slot keeps others waiting."""
         self._kept.upload()
+        if not self._is_compiled:
+            self.device.compile_ahead(source for _, resident in self._steps for source in resident.sources())
+            self._is_compiled = True
 
     def new_arena(self) -> Arena:
         """One with all its work."""
@@ -155,7 +160,6 @@ class CudaScheduleKernel:
     def record(self, reads: Sequence[int], writes: Sequence[int], scratch: int) -> Recording:
         """All its work over inputs, outputs and scratch on the device at these addresses."""
         rooms = {Room.INPUT: reads, Room.OUTPUT: writes, Room.KEPT: self._kept.addresses(), Room.SCRATCH: [scratch]}
-        self.device.compile_ahead(source for _, resident in self._steps for source in resident.sources())
         # What waits for the next dispatch must not keep this kernel, with which it goes.
         return Recording(partial(_bind, self._steps, rooms), self.device, is_captured=self._is_captured)
 

@@ -1,7 +1,7 @@
 """Small dispatches on a GPU: all tensors in one slot, one wait, and no other thread."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from app.devices.cuda.context import Context
 from app.devices.cuda.pinned import ALIGNMENT, Slot
@@ -103,7 +103,7 @@ class SmallKernel:
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
         device, passage = self._device, self._passage
-        with device.at_work(passage.bytes, is_brief=self._is_brief), device.slots.take() as slot:
+        with device.at_work(passage.bytes, is_brief=self._is_brief), self._slot() as slot:
             if cancelled():
                 raise Cancelled
             bound = self._bound.get(slot.address)
@@ -113,6 +113,12 @@ class SmallKernel:
             staged("kernel", self._run, slot, bound)
             passage.leave(slot, outputs)
         return device.ran
+
+    def _slot(self) -> AbstractContextManager[Slot]:
+        """One of the device's, taken when all is compiled: whoever holds one keeps others waiting."""
+        if not self._bound:
+            self._device.compile_ahead(self._resident.sources())
+        return self._device.slots.take()
 
     def _bind(self, slot: Slot) -> list[Queued]:
         start = slot.host_address if self._on_host else slot.address

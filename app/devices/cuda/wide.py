@@ -73,7 +73,8 @@ OUT_OF_LINE wide times(wide a, wide b)
 {
     if (!is_ordinary(a) || !is_ordinary(b)) return wide{a.hi * b.hi, 0.0f, 0};
     pair p = times(pair{a.hi, a.lo}, pair{b.hi, b.lo});
-    return normal(p.hi, p.lo, a.e + b.e);
+    const int most = 1 << 29, e = a.e + b.e; /* a product of many goes no further, and does not come around */
+    return normal(p.hi, p.lo, e > most ? most : e < -most ? -most : e);
 }
 OUT_OF_LINE wide over(wide a, wide b)
 {

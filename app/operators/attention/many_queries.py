@@ -13,11 +13,23 @@ BEFORE = r"""
 #define ROW (SIZE + 4)
 #define WEIGHTS (KEYS + 8)
 #define EACH (16 / (int)sizeof(stored))
+#if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ void fetch(float* to, const float* from, bool there)
 {
     asm volatile("cp.async.cg.shared.global [%%0], [%%1], 16, %%2;"
                  : : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
+__device__ __forceinline__ void fetched() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+/* All that was fetched before the last group is there. */
+__device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group 1;" : : : "memory"); }
+#else /* there at once */
+__device__ __forceinline__ void fetch(float* to, const float* from, bool there)
+{
+    *(float4*)to = there ? *(const float4*)from : make_float4(0, 0, 0, 0);
+}
+__device__ __forceinline__ void fetched() {}
+__device__ __forceinline__ void wait() {}
+#endif
 __device__ __forceinline__ void fetch(float* to, const half* from, bool there)
 {
     const uint4 loaded = there ? *(const uint4*)from : make_uint4(0, 0, 0, 0);
@@ -27,9 +39,6 @@ __device__ __forceinline__ void fetch(float* to, const half* from, bool there)
         *(float4*)(to + n) = make_float4(
             number(halves[n]), number(halves[n + 1]), number(halves[n + 2]), number(halves[n + 3]));
 }
-__device__ __forceinline__ void fetched() { asm volatile("cp.async.commit_group;" : : : "memory"); }
-/* All that was fetched before the last group is there. */
-__device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group 1;" : : : "memory"); }
 /* Rows of a tile, each where `at` says, `LENGTH` apart in shared memory; of those that are not there zeros. */
 template <int COUNT, int WIDTH, int LENGTH, class At>
 __device__ __forceinline__ void rows(float* to, At at, unsigned there)

@@ -22,9 +22,10 @@ COMPILED = (
 
 @pytest.mark.parametrize("form", COMPILED)
 def test_kernels_compile(form: Form) -> None:
-    """And leave room for a block on each multiprocessor of Ampere and Hopper, for which nothing is written apart."""
+    """And leave room for a block on each multiprocessor of Ampere and Hopper, for which nothing is written apart.
+    Turing loads tiles by itself."""
     assert form.shared_bytes <= 163 << 10
-    assert_compiles(source(form), (80, 90)[COMPILED.index(form) % 2])
+    assert_compiles(source(form), (75, 80, 90)[COMPILED.index(form) % 3])
 
 
 def expected(
