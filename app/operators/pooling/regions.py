@@ -219,8 +219,8 @@ class Corners(Operator):
 
 
 SAMPLE_COUNT = (
-    "The number of samples is the region's size divided by the output's, rounded up, before it is clamped. DirectML's "
-    "documentation does not say whether it is rounded."
+    "The number of samples is the region's size divided by the output's, rounded up, before it is clamped; an inverted "
+    "region has as many as the one that it mirrors. DirectML's documentation does not say whether it is rounded."
 )
 BOUNDED_SAMPLES = (
     f"There are at most {MOST_SAMPLES} samples along a dimension: a greater MinimumSamplesPerOutput is refused, and "
@@ -359,7 +359,7 @@ class RoiAlign(_Align, OutOfBounds, Sampling, AlignTensors):
 
     formula_text = (
         "f(x, roi) = average or maximum of the samples of x that lie at (s + 0.5) * step + roi1 * SpatialScale - 0.5 "
-        "along each dimension, s from out * n to below out * n + n, n = clamp(ceil(region / output), "
+        "along each dimension, s from out * n to below out * n + n, n = clamp(ceil(abs(region) / output), "
         "MinimumSamplesPerOutput, MaximumSamplesPerOutput), step = region / (output * n)"
     )
     accuracy = SUM
@@ -381,7 +381,8 @@ class RoiAlign1(Corners, _Align, OutOfBounds, Offsets, Sampling, AlignTensors):
     formula_text = (
         "f(x, roi) = average or maximum of the samples of x that lie at (s - OutputPixelOffset) * step + roi1 * "
         "SpatialScale - InputPixelOffset along each dimension, s from out * n to below out * n + n, n = "
-        "clamp(ceil(region / output), MinimumSamplesPerOutput, MaximumSamplesPerOutput), step = region / (output * n)"
+        "clamp(ceil(abs(region) / output), MinimumSamplesPerOutput, MaximumSamplesPerOutput), step = region / (output "
+        "* n)"
     )
     accuracy = SUM
     support = SupportTable.of(
