@@ -64,6 +64,8 @@ class Space:
             inner = above // step
             if above % step or inner < 2 or count % inner:
                 return None
+            if times * (inner - 1) >= size:
+                return None  # there is a gap before the writer's next dimension goes on
             self._split(at, inner)
         for size, vector in zip(sizes, made, strict=True):
             if sum([step * (count - 1) for step, count in zip(vector, self.sizes, strict=True)]) >= size:

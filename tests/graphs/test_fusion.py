@@ -397,6 +397,9 @@ def test_memory_of_many_tensors_is_planned_in_no_time() -> None:
         ([2, 3], [2, 1], [2, 3], [3, 1], None),  # 2 + 2 goes beyond a row
         ([3], [6], [2, 3], [3, 1], None),  # beyond the end
         ([2], [1], [2, 3], [4, 2], None),  # in a gap
+        ([8], [1], [2, 3], [8, 1], None),  # as far as the next row, over a gap
+        ([16], [1], [2, 3], [8, 1], None),
+        ([2, 4], [8, 2], [2, 3], [8, 2], None),
     ],
 )
 def test_coordinates_of_an_address(

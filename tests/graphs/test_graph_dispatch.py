@@ -70,6 +70,20 @@ def test_the_metrics_count_it_as_a_graph(client: httpx.Client) -> None:
     assert metric(client, "dispatches_total", operator="graph", device="numpy") == before + 1
 
 
+def test_a_reader_of_rows_with_the_gaps_between_them(client: httpx.Client) -> None:
+    """Which no coordinates of the writer lead to; they are 0."""
+    rows = tensor(sizes=(2, 3), Strides=[8, 1])
+    flat = tensor(sizes=(8,), TotalTensorSizeInBytes=44)
+    document = graph(
+        [relu("rows", OutputTensor=rows), relu("flat", flat)],
+        [into("x", "rows", "InputTensor")],
+        [out("flat", "y", "OutputTensor")],
+        [between("rows", "flat", "InputTensor", "OutputTensor")],
+    )
+    response = post(client, PATH, {"graph": document, "inputs": DATA})
+    np.testing.assert_array_equal(result(response), [*np.maximum(X[0], 0), 0, 0, 0, 0, 0])
+
+
 def changed(document: Document, where: list[Any], value: object) -> Document:
     part: Any = (document := msgpack.unpackb(msgpack.packb(document)))  # nothing in it is shared
     for name in where[:-1]:

@@ -18,7 +18,7 @@ from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.graphs.descriptor import GraphDesc
 from app.memory.accounts import LimitExceeded, MemoryShare
-from app.memory.arrays import numpy_type
+from app.memory.arrays import numpy_type, together
 from app.memory.buffers import Buffer
 from app.models.dxdispatch.descriptors import Described
 from app.models.dxdispatch.document import Bindings, Source
@@ -207,7 +207,7 @@ class Compiled:
 
         def store(outcome: Outcome) -> None:
             for each in written:
-                _copy(outcome.outputs[each.tensor], each.data, work.outputs[each.tensor])
+                _copy(outcome.outputs[each.tensor], each.data, work.outputs[each.tensor], run.memory)
 
         run.execute(self._prepared, {**{each.tensor: each.data for each in read}, **self._kept}, store)
 
@@ -243,10 +243,16 @@ def _overlap(output: _Range, other: _Range, why: str) -> ContractError:
     )
 
 
-def _copy(made: Buffer, target: Buffer, desc: TensorDesc) -> None:
-    """The elements of an output to where it is bound. What lies between them stays as it was."""
+def _copy(made: Buffer, target: Buffer, desc: TensorDesc, memory: MemoryShare) -> None:
+    """The elements of an output to where it is bound. What lies between them stays as it was. Raises like `take`."""
     if desc.gapless:
         target[: desc.data_bytes] = made[: desc.data_bytes]
+        return
+    if desc.DataType.bits < 8:
+        with memory.passing(2 * desc.reach):
+            changes = np.frombuffer(made, np.uint8, desc.data_bytes) ^ np.frombuffer(target, np.uint8, desc.data_bytes)
+            changes &= together(np.broadcast_to(np.uint8(0xF), desc.Sizes), desc=desc)
+            np.frombuffer(target, np.uint8, desc.data_bytes)[:] ^= changes
         return
     dtype = numpy_type(desc.DataType)
     strides = [step * dtype.itemsize for step in desc.steps]

@@ -325,6 +325,29 @@ def test_outputs_with_gaps_keep_what_is_between(client: httpx.Client) -> None:
     assert lines(client, model) == ["Resource 'Out': 6, 9, 10, 9, -2"]
 
 
+@pytest.mark.parametrize("data_type", ["UINT4", "INT4"])
+def test_outputs_of_four_bits_keep_what_is_between(client: httpx.Client, data_type: str) -> None:
+    desc = {
+        "InputTensor": tensor(2, 2),
+        "QuantizationType": "SCALE",
+        "QuantizationTensorCount": 1,
+        "QuantizationTensors": [tensor(1, 1)],
+        "OutputTensor": tensor(2, 2, DataType=data_type, Strides=[3, 1]),
+    }
+    bindings = {"InputTensor": "A", "QuantizationTensors": "S", "OutputTensor": "Out"}
+    nines = {"initialValuesDataType": "UINT8", "initialValues": [0x99] * 4}
+    model = {
+        "resources": {"A": floats(1, 2, 3, 4), "S": floats(1), "Out": nines},
+        "dispatchables": {"op": {"type": "QUANTIZE", "desc": desc}},
+        "commands": [
+            {"type": "dispatch", "dispatchable": "op", "bindings": bindings},
+            {"type": "print", "resource": "Out"},
+        ],
+    }
+    (made,) = post(client, model).json()["printed"]
+    assert base64.b64decode(made["data"]).hex() == "21399499"
+
+
 def test_resources_keep_their_contents_and_views_overlap(client: httpx.Client) -> None:
     model = add()
     model["commands"] = [model["commands"][0], changed(add(), "/commands/0/bindings/ATensor", "Out")["commands"][0]]
