@@ -173,6 +173,18 @@ def test_what_does_the_same_is_done_once() -> None:
     assert [part.nodes for part in fused.parts] == [(0, 2)]
 
 
+def test_what_does_the_same_with_constants_of_the_same_few_bytes_is_done_once() -> None:
+    document = graph(
+        [constant(), constant(), add(), add()],
+        [into(0, 2), into(0, 3)],
+        [out(2), out(3, 1)],
+        [between(0, 2, 1), between(1, 3, 1)],
+    )
+    for first, second, is_same in ((b"\1" * 24, b"\1" * 24, True), (b"\1" * 24, b"\2" * 24, False)):
+        fused = fuse(resolved(document, data={0: first, 1: second}), Structures())
+        assert (NodeOutput(3, "OutputTensor") in fused.aliases) is is_same
+
+
 def test_0_and_minus_0_are_not_the_same() -> None:
     """Of -0 the one makes 0, and the other -0."""
     every = [
