@@ -305,6 +305,12 @@ def test_bits_are_moved_as_they_are() -> None:
     assert kernels(document) == [(0,), (1,), (2,)]
 
 
+def test_what_is_moved_by_halves_is_in_memory() -> None:
+    """Before and after it, it is elements twice as wide."""
+    two = tensor(sizes=(2,))
+    assert kernels(in_turn([relu(desc=two), sliced((4,), 0, 1, "FLOAT16"), relu(desc=two)])) == [(0,), (1,), (2,)]
+
+
 def in_turn(nodes: list[Document]) -> Document:
     last = len(nodes) - 1
     return graph(nodes, [into(0, 0)], [out(last)], [between(number, number + 1) for number in range(last)])

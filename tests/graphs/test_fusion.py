@@ -270,6 +270,16 @@ def test_what_depends_on_constants_alone_is_done_once() -> None:
     assert made.kept == (Constant(0), NodeOutput(2, "OutputTensor"))
 
 
+def test_what_depends_on_an_input_far_before_is_no_constant() -> None:
+    document = graph(
+        [relu(), tanh(InputTensor=tensor()), add()],
+        [into("x", 0), into("y", 2, 1)],
+        [out(2)],
+        [between(0, 1), between(1, 2)],
+    )
+    assert nodes(document) == [(0, 1, 2)]
+
+
 def test_inputs_owned_by_dml_are_constants_too() -> None:
     document = graph([relu(desc=OWNED), add()], [into("w", 0), into("x", 1, 1)], [out(1)], [between(0, 1)])
     made = planned(document)

@@ -39,7 +39,7 @@ def model(nodes: list[Any], a: Scaled, to: Scaled, sizes: tuple[int, ...] = (1, 
         "as": np.asarray(a.scale, F32),
         **({} if a.zero is None else {"az": np.asarray(a.zero, a.dtype)}),
         "ts": np.asarray(to.scale, F32),
-        "tz": np.asarray(to.zero, to.dtype),
+        **({} if to.zero is None else {"tz": np.asarray(to.zero, to.dtype)}),
         "sizes": np.array(sizes),
     }
     types = {"aq": np.dtype(a.dtype), "b": np.dtype(F32), "y": np.dtype(to.dtype)}
@@ -48,7 +48,7 @@ def model(nodes: list[Any], a: Scaled, to: Scaled, sizes: tuple[int, ...] = (1, 
         for name, each in types.items()
     }
     restored = helper.make_node("DequantizeLinear", ["aq", "as", *(["az"] if a.zero is not None else [])], ["a"])
-    made = helper.make_node("QuantizeLinear", ["x", "ts", "tz"], ["y"])
+    made = helper.make_node("QuantizeLinear", ["x", "ts", *(["tz"] if to.zero is not None else [])], ["y"])
     initializers = [numpy_helper.from_array(array, name) for name, array in known.items()]
     graph = helper.make_graph([restored, *nodes, made], "graph", [infos["aq"], infos["b"]], [infos["y"]], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -128,6 +128,13 @@ def test_bytes_without_a_zero_point() -> None:
         (QUANTIZE, "UINT8"),
         ("SPLIT", "UINT8"),
     ]
+
+
+def test_bytes_of_another_type_are_not_the_same() -> None:
+    """By default bytes are unsigned that floats are quantized to."""
+    signed, unsigned = Scaled(0.02, None, I8), Scaled(0.02, None)
+    nothing = [helper.make_node("Identity", ["a"], ["x"])]
+    assert (QUANTIZE, "UINT8") in compared(model(nothing, signed, unsigned), signed)
 
 
 def test_parts_of_what_has_several_scales_are_floats() -> None:
