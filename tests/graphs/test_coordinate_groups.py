@@ -71,7 +71,12 @@ def padded_integers(data_type: str, value: int) -> Document:
     if data_type.startswith("UINT"):
         for each in nodes:
             each["Desc"]["Type"] = "ELEMENT_WISE_BIT_NOT"
-    pads = {"StartPadding": [1, 0], "EndPadding": [0, 2], "PaddingMode": "CONSTANT", "PaddingValueDataType": data_type}
+    pads: Document = {
+        "StartPadding": [1, 0],
+        "EndPadding": [0, 2],
+        "PaddingMode": "CONSTANT",
+        "PaddingValueDataType": data_type,
+    }
     nodes.insert(1, node("PADDING1", InputTensor=tensor(data_type), PaddingValue=value, **pads))
     return graph(nodes, [into("x0", 0)], [out(2, "y")], [between(0, 1), between(1, 2)])
 

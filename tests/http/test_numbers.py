@@ -289,7 +289,7 @@ def test_numbers_beside_base64(client: httpx.Client) -> None:
     error_at("/operator/BTensor/DataType", dispatch(client, {"Type": "ELEMENT_WISE_ADD", "BTensor": {}}, both))
     descs = [{"DataType": "FLOAT32", "Sizes": [1]}, {"DataType": "FLOAT32", "Sizes": [2]}]
     operator = {"Type": "JOIN", "Axis": 0, "InputTensors": descs}
-    for tensors in (["AACAPw==", [2, 3]], [[1], b64encode(np.array([2, 3], np.float32)).decode()]):
+    for tensors in (["AACAPw==", [2, 3]], [[1], b64encode(np.array([2, 3], np.float32).tobytes()).decode()]):
         assert output(dispatch(client, operator, {"InputTensors": tensors}))["data"] == [1, 2, 3]
 
 

@@ -154,7 +154,7 @@ def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: Memory
     if not (desc is None or isinstance(desc, dict)):
         return desc, value  # which is refused
     for member in stated.keys() & (desc or {}).keys():
-        one, other = _plain(stated[member]), _plain(desc[member])
+        one, other = _plain(stated[member]), _plain((desc or {})[member])
         if one != other:
             raise refused(
                 (*path, member),
