@@ -165,8 +165,7 @@ def _fits(value: Output, reader: Output, name: str) -> bool:
     if value.made is None or reader.made is None:
         return False
     if value.made.by_coordinates or reader.made.by_coordinates:
-        is_whole = value.desc.DataType.bits >= 8 and reader.desc.DataType.bits >= 8
-        if value.made.axes or reader.made.axes or not is_whole:
+        if value.made.axes or reader.made.axes:
             return False
         if reader.made.by_coordinates and has_totals(reader.made):
             return False  # which would compute it again and again

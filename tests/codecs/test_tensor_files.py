@@ -92,6 +92,15 @@ def test_each_type_is_read_and_written_as_numpy_and_safetensors_do(dtype: np.dty
     assert lengths == [len(body) for body in made]
 
 
+def test_files_in_npz_are_from_the_first_day_of_zip_and_need_version_2() -> None:
+    written = {"X": (TensorDesc(DataType=DataType.INT8, Sizes=[3]), memoryview(b"123"))}
+    with zipfile.ZipFile(io.BytesIO(b"".join(Npz().write(written).pieces))) as opened:
+        (told,) = opened.infolist()
+    assert told.date_time == (1980, 1, 1, 0, 0, 0)
+    assert (told.create_version, told.extract_version) == (20, 20)
+    assert (told.volume, told.internal_attr, told.external_attr) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("length", range(1, 9))
 def test_tensors_in_safetensors_are_aligned(length: int) -> None:
     """However long the header is; the widest come first, whatever comes behind them."""
@@ -357,8 +366,10 @@ class TestHostileArchive:
 
     @pytest.mark.parametrize("body", [b"", b"PK", archive(("X.npy", npy(X)))[:-1], archive(("X.npy", npy(X)))[:-22]])
     def test_no_end(self, body: bytes) -> None:
-        with pytest.raises(Unreadable, match="has no end of a ZIP archive's central directory"):
-            read(Npz(), bytes(body))
+        """Also behind more than the longest comment."""
+        for whole in (body, bytes(1 << 17) + body):
+            with pytest.raises(Unreadable, match="has no end of a ZIP archive's central directory"):
+                read(Npz(), bytes(whole))
 
     def test_a_local_header_that_has_no_room(self) -> None:
         body = archive(("X.npy", npy(np.frombuffer(b"PK\3\4", np.uint8))))
@@ -610,6 +621,7 @@ class TestHostileArchive:
         for at, number, said in (
             (locator, 0, no_end),
             (locator + 8, place + 1, no_end),
+            (locator + 8, locator, no_end),
             (locator + 16, 2, no_end),
             (locator + 8, 0xFFFFFFFF, no_end),
             (place, 0, no_end),

@@ -65,6 +65,22 @@ def gathered(sizes: tuple[int, ...] = IMAGE) -> Document:
     return node("GATHER", **members)
 
 
+def padded_integers(data_type: str, value: int) -> Document:
+    """With a number that is moved as bits, and computed with as what it is."""
+    nodes = [node("ELEMENT_WISE_NEGATE", InputTensor=tensor(data_type, sizes)) for sizes in ((2, 3), (3, 5))]
+    if data_type.startswith("UINT"):
+        for each in nodes:
+            each["Desc"]["Type"] = "ELEMENT_WISE_BIT_NOT"
+    pads: Document = {
+        "StartPadding": [1, 0],
+        "EndPadding": [0, 2],
+        "PaddingMode": "CONSTANT",
+        "PaddingValueDataType": data_type,
+    }
+    nodes.insert(1, node("PADDING1", InputTensor=tensor(data_type), PaddingValue=value, **pads))
+    return graph(nodes, [into("x0", 0)], [out(2, "y")], [between(0, 1), between(1, 2)])
+
+
 UP: Document = {"ScaleSize": {"Width": 2, "Height": 2}}
 
 ONE_KERNEL: dict[str, Document] = {
@@ -80,6 +96,21 @@ ONE_KERNEL: dict[str, Document] = {
     "padding": padded("CONSTANT"),
     "padding of the edge": padded("EDGE"),
     "padding, mirrored": padded("REFLECTION"),
+    "padding by less than 0": padded_integers("INT32", -3),
+    "padding by more than 0": padded_integers("INT16", 1 << 14),
+    "padding by a highest bit": padded_integers("UINT8", 200),
+    "a slice's gradient": between_formulas(
+        node(
+            "SLICE_GRAD",
+            InputGradientTensor=tensor(sizes=(2, 2)),
+            OutputGradientTensor=tensor(sizes=(3, 4)),
+            InputWindowOffsets=[1, 0],
+            InputWindowSizes=[2, 4],
+            InputWindowStrides=[1, 2],
+        ),
+        (2, 2),
+        (3, 4),
+    ),
     "space to depth": on_image("SPACE_TO_DEPTH", (1, 16, 2, 3), BlockSize=2),
     "depth to space": on_image("DEPTH_TO_SPACE", (1, 1, 8, 12), BlockSize=2),
     "upsample": on_image("UPSAMPLE_2D", (1, 2, 8, 6), (1, 2, 4, 3), InterpolationMode="NEAREST_NEIGHBOR", **UP),
@@ -277,6 +308,12 @@ def test_bits_are_moved_as_they_are() -> None:
     join = node("JOIN", InputTensors=[tensor("FLOAT32", (2, 3))] * 2, Axis=1)
     document = graph([relu(), whole, join], [into("x", 0), into("y", 1)], [out(2)], [between(0, 2), between(1, 2, 1)])
     assert kernels(document) == [(0,), (1,), (2,)]
+
+
+def test_what_is_moved_by_halves_is_in_memory() -> None:
+    """Before and after it, it is elements twice as wide."""
+    two = tensor(sizes=(2,))
+    assert kernels(in_turn([relu(desc=two), sliced((4,), 0, 1, "FLOAT16"), relu(desc=two)])) == [(0,), (1,), (2,)]
 
 
 def in_turn(nodes: list[Document]) -> Document:

@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Callable
+from itertools import product
+from operator import mul
 from typing import Any
 
 import pytest
@@ -173,6 +175,18 @@ def test_what_does_the_same_is_done_once() -> None:
     assert [part.nodes for part in fused.parts] == [(0, 2)]
 
 
+def test_what_does_the_same_with_constants_of_the_same_few_bytes_is_done_once() -> None:
+    document = graph(
+        [constant(), constant(), add(), add()],
+        [into(0, 2), into(0, 3)],
+        [out(2), out(3, 1)],
+        [between(0, 2, 1), between(1, 3, 1)],
+    )
+    for first, second, is_same in ((b"\1" * 24, b"\1" * 24, True), (b"\1" * 24, b"\2" * 24, False)):
+        fused = fuse(resolved(document, data={0: first, 1: second}), Structures())
+        assert (NodeOutput(3, "OutputTensor") in fused.aliases) is is_same
+
+
 def test_0_and_minus_0_are_not_the_same() -> None:
     """Of -0 the one makes 0, and the other -0."""
     every = [
@@ -256,6 +270,16 @@ def test_what_depends_on_constants_alone_is_done_once() -> None:
     assert [step.nodes for step in made.first] == [(1, 2)]
     assert [step.nodes for step in made.steps] == [(3,)]
     assert made.kept == (Constant(0), NodeOutput(2, "OutputTensor"))
+
+
+def test_what_depends_on_an_input_far_before_is_no_constant() -> None:
+    document = graph(
+        [relu(), tanh(InputTensor=tensor()), add()],
+        [into("x", 0), into("y", 2, 1)],
+        [out(2)],
+        [between(0, 1), between(1, 2)],
+    )
+    assert nodes(document) == [(0, 1, 2)]
 
 
 def test_inputs_owned_by_dml_are_constants_too() -> None:
@@ -415,6 +439,55 @@ def test_splitting_keeps_what_was_known() -> None:
     assert space.coordinates(space.vector([1, 0]), [2, 3], [3, 1]) is not None
     assert space.sizes == [2, 3, 5]
     assert whole == [[3, 1, 0], [0, 0, 1]]
+
+
+def test_coordinates_lead_to_the_same_elements_and_groups_are_whole() -> None:
+    """Of tensors that lie, and are split into dimensions, at random."""
+    rng = random.Random(7)
+
+    def laid_out(count: int) -> tuple[list[int], list[int]]:
+        sizes: list[int] = []
+        while count > 1 and len(sizes) < 4:
+            sizes.append(rng.choice([size for size in range(1, count + 1) if count % size == 0]))
+            count //= sizes[-1]
+        sizes.append(count)
+        strides, step = [0] * len(sizes), 1
+        for axis in rng.choice([[*range(len(sizes))][::-1], rng.sample(range(len(sizes)), len(sizes))]):
+            strides[axis] = step
+            step *= sizes[axis]
+        return sizes, strides
+
+    def at(vectors: list[list[int]], point: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sum(map(mul, vector, point)) for vector in vectors)
+
+    grouped = 0
+    for _ in range(2000):
+        count = rng.choice([4, 6, 8, 12, 24])
+        (sizes, address), (written, strides) = laid_out(count), laid_out(count)
+        if rng.random() < 0.3:  # a part of it, or with steps between
+            address = [step * rng.choice([0, 1, 1, 2]) for step in address]
+        space = Space(sizes)
+        whole = space.identity()
+        found = space.coordinates(space.vector(address), written, strides)
+        if found is None:
+            continue
+        groups: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        axes = sorted(rng.sample(range(len(written)), rng.randint(0, len(written))))
+        along = space.groups(found, written, axes)
+        for point in product(*map(range, space.sizes)):
+            there = at(found, point)
+            assert all(0 <= each < size for each, size in zip(there, written, strict=True))
+            assert sum(map(mul, there, strides)) == sum(map(mul, at(whole, point), address))
+            if along is not None:
+                key = tuple(each for each, flag in zip(point, along, strict=True) if not flag)
+                groups.setdefault(key, []).append(there)
+        for group in groups.values():
+            assert [tuple(each[axis] for axis in axes) for each in group] == [
+                *product(*[range(written[axis]) for axis in axes])
+            ]
+            assert len({tuple(each for axis, each in enumerate(there) if axis not in axes) for there in group}) == 1
+            grouped += 1
+    assert grouped > 1000
 
 
 @pytest.mark.parametrize(("source", "target"), [("FLOAT16", "FLOAT32"), ("FLOAT32", "FLOAT16")])

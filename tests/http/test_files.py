@@ -287,6 +287,7 @@ def test_attributes_are_what_the_descriptor_has_there(client: httpx.Client, path
         ("device=none", "/device"),
         ("in_place=ATensor", "/in_place"),
         ("InputTensor.Sizes=3,2", "/inputs/InputTensor/Sizes"),
+        ("InputTensor.Size=3,2", "/InputTensor/Size"),
         ("data=numbers", "/data"),
         ("inputs=1", "/inputs"),
     ],

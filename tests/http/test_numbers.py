@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.graphs.documents import relu
+from tests.graphs.requests import biased, keep
 from tests.http.refusals import error_at, refusal_of
 from tests.messages import CELU, answer_of, as_json, output_of, post_msgpack, request
 
@@ -288,7 +289,8 @@ def test_numbers_beside_base64(client: httpx.Client) -> None:
     error_at("/operator/BTensor/DataType", dispatch(client, {"Type": "ELEMENT_WISE_ADD", "BTensor": {}}, both))
     descs = [{"DataType": "FLOAT32", "Sizes": [1]}, {"DataType": "FLOAT32", "Sizes": [2]}]
     operator = {"Type": "JOIN", "Axis": 0, "InputTensors": descs}
-    assert output(dispatch(client, operator, {"InputTensors": ["AACAPw==", [2, 3]]}))["data"] == [1, 2, 3]
+    for tensors in (["AACAPw==", [2, 3]], [[1], b64encode(np.array([2, 3], np.float32).tobytes()).decode()]):
+        assert output(dispatch(client, operator, {"InputTensors": tensors}))["data"] == [1, 2, 3]
 
 
 def test_numbers_tell_sizes_where_descriptors_of_an_array_do_not(client: httpx.Client) -> None:
@@ -313,7 +315,19 @@ def test_types_agree_by_either_name(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("text", ["5", "null", "true", "[]", '"graph operator"', '["graph", "operator"]'])
 def test_what_is_no_object_is_no_dispatch(client: httpx.Client, text: str) -> None:
-    refusal_of(client.post("/v1/dispatch", content=text, headers=JSON), 422)
+    for path in ("/v1/dispatch", f"/v1/graphs/{keep(client, biased())['id']}/dispatch"):
+        refusal_of(client.post(path, content=text, headers=JSON), 422)
+
+
+def test_an_operator_that_there_is_not_is_told_whatever_its_inputs_tell(client: httpx.Client) -> None:
+    for told in ([1], {"Sizes": [1], "data": [1]}):
+        assert "NO_SUCH" in error_at("/operator/Type", dispatch(client, {"Type": "NO_SUCH"}, {"x": told}))["message"]
+
+
+@pytest.mark.parametrize("data", ["AAAAAA==", [1], {"Sizes": [1], "data": [1]}])
+def test_what_is_no_descriptor_is_told_as_such_whatever_its_input_tells(client: httpx.Client, data: object) -> None:
+    error = error_at("/operator/InputTensor", dispatch(client, absolute() | {"InputTensor": 5}, {"InputTensor": data}))
+    assert (error["given"], "missing" in error["message"]) == (5, False)
 
 
 class TestForm:

@@ -6,7 +6,6 @@ import itertools
 import signal
 import weakref
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,13 +14,9 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from app.contract.constants import DataType
-from app.contract.tensors import TensorDesc
-from app.contract.violations import ContractError
 from app.engine.service import Service
 from app.http.core.asgi import Application
 from app.http.core.keys import Keys
-from app.http.inference.graph_models import GraphModel
 from app.http.server.limit import ConnectionLimit
 from app.main import create_app, handler_of
 from app.operators.catalog import OPERATORS
@@ -234,14 +229,18 @@ def test_what_the_protocol_has_no_words_for_is_no_model(client: httpx.Client, do
         assert error_of(response) == f"{said}; POST /v1/graphs/{id_}/dispatch takes it."
 
 
-def test_types_of_4_bits_are_of_no_model() -> None:
-    """By itself: the operators that have them take arrays of tensors, to which graphs have no edges yet."""
-    q = TensorDesc(DataType=DataType.UINT4, Sizes=[2, 8])
-    entry = SimpleNamespace(record=SimpleNamespace(id="7"))
-    kept: Any = SimpleNamespace(compiled=SimpleNamespace(inputs={"q": q}), device="auto", prepared={}, entry=entry)
-    service: Any = None
-    with pytest.raises(ContractError, match=r"Input q of this graph is UINT4, which .*; POST /v1/graphs/7/dispatch"):
-        GraphModel(service, kept)
+def test_types_of_4_bits_are_of_no_model(client: httpx.Client) -> None:
+    x, scale, q = tensor(), tensor(), tensor("UINT4")
+    members: Document = {"QuantizationType": "SCALE", "QuantizationTensors": [scale]}
+    ends = [into("x", 0), into("scale", 0, 1)], [out(0, "y")]
+    id_ = keep(client, graph([node("DEQUANTIZE", InputTensor=q, OutputTensor=x, **members)], *ends))["id"]
+    said = f"Input x of this graph is UINT4, which this protocol has no data type for; POST /v1/graphs/{id_}/dispatch"
+    assert error_of(client.get(f"/v2/models/{id_}")).startswith(said)
+    keep(client, graph([node("QUANTIZE", InputTensor=x, OutputTensor=q, **members)], *ends), name="quantized")
+    assert client.get("/v2/models/quantized").json()["outputs"] == []
+    given = {"inputs": [listed("x", X), listed("scale", X)]}
+    said = "y is UINT4, which this protocol has no data type for."
+    assert error_of(infer(client, "quantized", given)) == said
 
 
 def test_strided_outputs_are_not_told_of_nor_given(client: httpx.Client) -> None:

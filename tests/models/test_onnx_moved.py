@@ -23,6 +23,7 @@ class Scaled(NamedTuple):
 
     scale: Any
     zero: Any = 3
+    """None: there is no zero point, which is 0."""
     dtype: Any = U8
 
 
@@ -36,9 +37,9 @@ def model(nodes: list[Any], a: Scaled, to: Scaled, sizes: tuple[int, ...] = (1, 
     """Of `nodes`, which make `x` of `a`, restored, and `b`, a float; `x` is quantized then."""
     known = {
         "as": np.asarray(a.scale, F32),
-        "az": np.asarray(a.zero, a.dtype),
+        **({} if a.zero is None else {"az": np.asarray(a.zero, a.dtype)}),
         "ts": np.asarray(to.scale, F32),
-        "tz": np.asarray(to.zero, to.dtype),
+        **({} if to.zero is None else {"tz": np.asarray(to.zero, to.dtype)}),
         "sizes": np.array(sizes),
     }
     types = {"aq": np.dtype(a.dtype), "b": np.dtype(F32), "y": np.dtype(to.dtype)}
@@ -46,8 +47,8 @@ def model(nodes: list[Any], a: Scaled, to: Scaled, sizes: tuple[int, ...] = (1, 
         name: helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each), None if name == "y" else SIZES)
         for name, each in types.items()
     }
-    restored = helper.make_node("DequantizeLinear", ["aq", "as", "az"], ["a"])
-    made = helper.make_node("QuantizeLinear", ["x", "ts", "tz"], ["y"])
+    restored = helper.make_node("DequantizeLinear", ["aq", "as", *(["az"] if a.zero is not None else [])], ["a"])
+    made = helper.make_node("QuantizeLinear", ["x", "ts", *(["tz"] if to.zero is not None else [])], ["y"])
     initializers = [numpy_helper.from_array(array, name) for name, array in known.items()]
     graph = helper.make_graph([restored, *nodes, made], "graph", [infos["aq"], infos["b"]], [infos["y"]], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -117,6 +118,29 @@ def test_parts_are_cut_out_of_bytes(to: Scaled, *, negative: bool) -> None:
     assert compared(model([split], SAME, to, (2, 4)), SAME) == [*quantized, ("SPLIT", "UINT8")]
     sliced = compared(model([*constants, axes, cut], SAME, to), SAME)
     assert [each for each in sliced if each[0] != "ELEMENT_WISE_IDENTITY"] == [*quantized, ("SLICE1", "UINT8")]
+
+
+def test_bytes_without_a_zero_point() -> None:
+    split = helper.make_node("Split", ["a", "sizes"], ["x", "rest"], axis=3)
+    own = Scaled(0.02, None)
+    assert compared(model([split], own, OTHER, (2, 4)), own) == [
+        (DEQUANTIZE, "FLOAT32"),
+        (QUANTIZE, "UINT8"),
+        ("SPLIT", "UINT8"),
+    ]
+
+
+def test_bytes_of_another_type_are_not_the_same() -> None:
+    """By default bytes are unsigned that floats are quantized to."""
+    signed, unsigned = Scaled(0.02, None, I8), Scaled(0.02, None)
+    nothing = [helper.make_node("Identity", ["a"], ["x"])]
+    assert (QUANTIZE, "UINT8") in compared(model(nothing, signed, unsigned), signed)
+
+
+def test_parts_of_what_has_several_scales_are_floats() -> None:
+    split = helper.make_node("Split", ["a", "sizes"], ["rest", "x"], axis=1)
+    own = Scaled([0.02, 0.03], [1, 2])
+    assert ("SPLIT", "FLOAT32") in compared(model([split], own, OTHER, (1, 1)), own)
 
 
 def test_floats_of_parts_are_restored_bytes() -> None:

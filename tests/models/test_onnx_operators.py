@@ -673,6 +673,7 @@ REFUSED = [
     (Case("Shrink", [floats(3)], {"bias": 1.0, "lambd": -0.5}), "its lambd is negative"),
     (Case("Crop", [X], {"border": [1, 2, 0, 0], "scale": [3, 3]}), "its border goes beyond its sizes"),
     (Case("Crop", [X], {"border": [-1, 0, 0, 0]}), "its border goes beyond its sizes"),
+    (Case("Crop", [floats(3)], {"border": [0, 0, 0, 0]}), "its sizes [3] are no image's"),
     (Case("BatchNormalization", [X, *CHANNELS], {"spatial": 0}, opset=7), "its spatial is 0"),
     (Case("Pad", [X], {"pads": [0] * 8, "mode": "wrapped"}, opset=10), "its mode is wrapped"),
     (Case("DepthToSpace", [X], {"blocksize": 1, "mode": "RCD"}), "its mode is RCD"),

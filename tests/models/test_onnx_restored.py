@@ -45,7 +45,8 @@ def model(node: Any, given: Mapping[str, Restored], arrays: Mapping[str, Array] 
             inputs.append(helper.make_tensor_value_info(names[0], helper.np_dtype_to_tensor_dtype(x.dtype), x.shape))
         nodes.append(helper.make_node("DequantizeLinear", names, [name], axis=axis))
     initializers = [numpy_helper.from_array(array, name) for name, array in known.items()]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    kind = helper.np_dtype_to_tensor_dtype(np.asarray(next(iter(given.values())).scale).dtype)
+    output = helper.make_tensor_value_info("y", kind, None)
     graph = helper.make_graph([*nodes, node], "graph", inputs, [output], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=8)
 
@@ -80,6 +81,7 @@ MATRICES = {
     "no zero point": Restored(bytes_(I8, 7, 5), F32(0.3)),
     "known": Restored(bytes_(I8, 7, 5), F32(0.3), 9, is_known=True),
     "of each column": Restored(bytes_(I8, 7, 5), COLUMNS, bytes_(I8, 5), is_known=True),
+    "of two columns": Restored(bytes_(I8, 7, 2), COLUMNS[:2], bytes_(I8, 2)),
     "of each column, without zero points": Restored(bytes_(U8, 7, 5), COLUMNS),
     "negative": Restored(bytes_(I8, 7, 5), F32(-0.3), -4),
     "a batch": Restored(bytes_(I8, 2, 7, 5), F32(0.3), 3),
@@ -123,6 +125,23 @@ def test_conv(spatial: tuple[int, ...], group: int, scale: Any, *, bias: bool) -
     check(node, {"a": x, "b": filters}, arrays)
 
 
+def test_bytes_that_lie_otherwise_than_what_they_are_restored_to() -> None:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["a"]),
+        helper.make_node("MatMul", ["a", "a"], ["y"]),
+    ]
+    x, scale = bytes_(U8, 4, 4), F32(0.02)
+    infos = [
+        helper.make_tensor_value_info(name, kind, sizes)
+        for name, kind, sizes in (("x", TensorProto.UINT8, [4, 4]), ("y", TensorProto.FLOAT, None))
+    ]
+    graph = helper.make_graph(nodes, "graph", infos[:1], infos[1:], [numpy_helper.from_array(np.array(scale), "s")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=8)
+    (found,) = run(made, {"x": x}).values()
+    np.testing.assert_allclose(found, np.matmul(x.T * scale, x.T * scale), rtol=1e-5)
+
+
 def test_sums_are_exact() -> None:
     """Of float32, what is beyond 2^24 would be lost."""
     a = Restored(np.full((1, 4001), 255, U8), F32(1))
@@ -135,12 +154,15 @@ def test_sums_are_exact() -> None:
 
 MATMUL = helper.make_node("MatMul", ["a", "b"], ["y"])
 B = MATRICES["one scale"]
+CONV = helper.make_node("Conv", ["a", "b"], ["y"])
+FILTERS = Restored(bytes_(I8, 4, 2, 3), F32(0.1))
 OF_FLOATS: dict[str, tuple[Any, dict[str, Restored]]] = {
     "scales of rows": (MATMUL, {"a": A._replace(scale=COLUMNS[:3], zero=[1, 2, 3], axis=0), "b": B}),
     "scales of what is added up": (
         MATMUL,
         {"a": A, "b": B._replace(scale=np.arange(1, 8, dtype=F32), zero=None, axis=0)},
     ),
+    "scales of a vector": (MATMUL, {"a": A, "b": Restored(bytes_(U8, 7), np.arange(1, 8, dtype=F32), axis=0)}),
     "a square, by rows": (
         helper.make_node("Gemm", ["a", "b"], ["y"], transB=1),
         {"a": A, "b": Restored(bytes_(I8, 7, 7), np.arange(1, 8, dtype=F32), axis=1)},
@@ -151,6 +173,22 @@ OF_FLOATS: dict[str, tuple[Any, dict[str, Restored]]] = {
     ),
     "scales whose product is infinite": (MATMUL, {"a": A._replace(scale=F32(1e30)), "b": B._replace(scale=F32(1e10))}),
     "16 bits": (MATMUL, {"a": Restored(RANDOM.integers(0, 99, (3, 7), np.uint16), F32(0.1), 3), "b": B}),
+    "float16": (MATMUL, {"a": A._replace(scale=np.float16(0.02)), "b": B._replace(scale=np.float16(0.3))}),
+    "what is convolved has 16 bits": (
+        CONV,
+        {"a": Restored(RANDOM.integers(0, 99, (1, 2, 9), np.uint16), F32(0.1), 3), "b": FILTERS},
+    ),
+    "filters of 16 bits": (
+        CONV,
+        {
+            "a": Restored(bytes_(U8, 1, 2, 9), F32(0.1)),
+            "b": Restored(RANDOM.integers(0, 99, (4, 2, 3), np.uint16), F32(0.1), 3),
+        },
+    ),
+    "filters of more terms than INT32 may hold": (
+        CONV,
+        {"a": Restored(bytes_(U8, 1, 11009, 3), F32(0.1)), "b": Restored(bytes_(U8, 1, 11009, 3), F32(0.1))},
+    ),
     "more terms than INT32 may hold": (
         MATMUL,
         {"a": Restored(bytes_(U8, 1, 33026), F32(0.1)), "b": Restored(bytes_(U8, 33026, 1), F32(0.1))},

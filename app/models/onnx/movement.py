@@ -146,12 +146,14 @@ def slice_(node: Node) -> Value:
 def crop(node: Node) -> Value:
     """Of an image, without a border, or of so many rows and columns."""
     sizes = node.sizes(0)
+    if len(sizes) < 2:
+        raise Unsupported(f"its sizes {list(sizes)} are no image's")
     left, top, right, bottom = (int(each) for each in node.attribute("border"))
     *_, rows, columns = sizes
     scale = node.attribute("scale")
     if scale:
         bottom, right = rows - top - int(scale[0]), columns - left - int(scale[1])
-    if len(sizes) < 2 or min(left, top, right, bottom) < 0:
+    if min(left, top, right, bottom) < 0:
         raise Unsupported(f"its border goes beyond its sizes {sizes}")
     leading = [range(size) for size in sizes[:-2]]
     return window(node, node.view(0), [*leading, range(top, rows - bottom), range(left, columns - right)])
