@@ -2,6 +2,7 @@
 of matrices in float32, which is 1.0 to 4.6 times as quick there."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +64,15 @@ def convolution(
     ]
     if any(-end >= stride for end, stride in zip(ends, windows.strides, strict=True)):
         return None  # cuDNN would have one position more
+    starts, ends = list(windows.starts), [max(end, 0) for end in ends]
     sizes = (len(x), channels, *(windows.sizes if backward else windows.positions))
+    if backward and bias is not None and math.prod(sizes[2:]) == 1:
+        return None  # of which cuDNN 9.19 makes something else of halves
+    if starts != ends and filters.shape[1] == 1 and _is_row(windows):
+        # cuDNN 9.19 has as much padding behind a row as before it, if each channel has a filter of its own.
+        if backward:
+            return None
+        x, starts, ends = _padded(cupy, x, starts, ends), [0] * len(starts), [0] * len(ends)
     if max(x.size, filters.size, math.prod(sizes)) > FARTHEST:
         return None
     # cuDNN 9.19 makes float32 of halves itself, two to three times as quick, but not of all channels, and with one
@@ -82,8 +91,8 @@ def convolution(
         bias is not None,
         (*ones, *windows.strides),
         (*ones, *windows.dilations),
-        (*nothing, *windows.starts),
-        (*nothing, *[max(end, 0) for end in ends]),
+        (*nothing, *starts),
+        (*nothing, *ends),
         backward,
         target.shape,
     )
@@ -98,6 +107,19 @@ def convolution(
 def is_product(windows: Windows, groups: int) -> bool:
     """Whether it is a product of matrices: of filters of one element over channels that are one group."""
     return windows.is_pointwise and groups == 1
+
+
+def _is_row(windows: Windows) -> bool:
+    """Whether one dimension at most is longer than an element."""
+    return sum(max(lengths) > 1 for lengths in zip(windows.sizes, windows.extents, strict=True)) <= 1
+
+
+def _padded(cupy: Any, x: Any, starts: Sequence[int], ends: Sequence[int]) -> Any:
+    """With as many zeros before and behind, along each spatial dimension."""
+    sizes = [start + size + end for start, size, end in zip(starts, x.shape[2:], ends, strict=True)]
+    padded = cupy.zeros((*x.shape[:2], *sizes), x.dtype)
+    padded[(..., *[slice(start, start + size) for start, size in zip(starts, x.shape[2:], strict=True)])] = x
+    return padded
 
 
 def _product(cupy: Any, x: Any, filters: Any, into: Any, *, backward: bool) -> Any:
@@ -120,7 +142,13 @@ def _with_ones(cupy: Any, x: Any, missing: int) -> Any:
 
 
 def _lies(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return x.shape, tuple(max(step // x.itemsize, 1) for step in x.strides)
+    """Sizes, and strides in elements: of one element that of a packed one, for by another one cuDNN 9.19 goes wrong."""
+    steps: list[int] = []
+    packed = 1
+    for size, step in zip(x.shape[::-1], x.strides[::-1], strict=True):
+        steps.append(step // x.itemsize if size > 1 else packed)
+        packed = steps[-1] * size
+    return x.shape, tuple(steps[::-1])
 
 
 @frontend.kept("convolution")
