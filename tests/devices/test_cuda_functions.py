@@ -1,7 +1,9 @@
 """Kernels that stay loaded on a GPU: those that are used, and those that somebody holds."""
 
+import itertools
 import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
@@ -19,14 +21,21 @@ from app.graphs.schedule import schedule
 from tests.devices.test_numpy_device import never
 from tests.gpu import assert_recorded, first_gpu
 from tests.graphs.documents import add, between, graph, into, node, out, resolved, tensor
+from tests.operators.arrays import bytes_of
 from tests.operators.descriptors import compiled
+
+
+class Module:
+    def __init__(self, source: str) -> None:
+        self.source = source
 
 
 class Function:
     """CuPy's, which has its module."""
 
-    def __init__(self, source: str) -> None:
-        self.source = source
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.source = module.source
 
 
 class Gpu(Context):
@@ -34,14 +43,24 @@ class Gpu(Context):
 
     def __init__(self) -> None:
         self._functions: OrderedDict[str, Any] = OrderedDict()
-        self._holding, self._lock = threading.local(), threading.Lock()
-        self.cache: Any = SimpleNamespace(binary=lambda source, architecture: source.encode())
+        self._written: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._holding, self._lock, self._capturing = threading.local(), threading.Lock(), threading.Lock()
+        self._cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(deviceSynchronize=self.wait)))
+        self.cache: Any = SimpleNamespace(binary=lambda source, *_: source.encode())
         self.facts: Any = SimpleNamespace(architecture=90)
         self.shared_of_few = 0
         self.loaded: WeakSet[Function] = WeakSet()
+        self.modules: WeakSet[Module] = WeakSet()
+        self.waited: list[set[str]] = []
+        """What was loaded when it was waited for."""
+
+    def wait(self) -> None:
+        self.waited.append(self.sources)
 
     def _module(self, binary: bytes) -> Any:
-        return binary.decode()
+        made = Module(binary.decode())
+        self.modules.add(made)
+        return made
 
     def _found(self, module: Any, name: str, shared_bytes: int) -> Any:
         made = Function(module)
@@ -99,6 +118,51 @@ def test_what_a_thread_gets_is_held_for_it() -> None:
     for number in range(20):
         gpu.function(str(number))
     assert gpu.has_function("a")
+
+
+@pytest.mark.usefixtures("few")
+def test_modules_that_nobody_holds_are_let_go_when_all_that_is_queued_has_run() -> None:
+    gpu = Gpu()
+    for source in "abc":
+        gpu.written(source, "kernel", 0)
+    gpu.written("a", "kernel", 0)
+    assert not gpu.waited
+    gpu.written("d", "kernel", 0)
+    assert gpu.waited == [set("abcd")]
+    assert gpu.sources == set("acd")
+    for number in range(100):
+        gpu.written(str(number), "kernel", 0)
+    assert len(gpu.modules) == 3
+
+
+@pytest.mark.usefixtures("few")
+def test_a_module_stays_for_any_of_its_kernels() -> None:
+    gpu = Gpu()
+    gpu.written("a", "first", 0)
+    with gpu.holding() as functions:
+        second = gpu.written("a", "second", 0)
+    assert len(gpu.modules) == 1
+    for number in range(20):
+        gpu.written(str(number), "kernel", 0)
+    assert functions == [second]
+    assert gpu.written("a", "second", 0) is second
+    del second, functions
+    for number in range(20):
+        gpu.written(f"again {number}", "kernel", 0)
+    assert len(gpu.modules) == 3
+
+
+@pytest.mark.usefixtures("few")
+def test_modules_stay_while_a_graph_is_recorded() -> None:
+    gpu = Gpu()
+    with gpu._capturing:
+        for number in range(20):
+            gpu.written(str(number), "kernel", 0)
+    assert len(gpu.modules) == 20
+    for number in range(20):
+        gpu.written(f"more {number}", "kernel", 0)
+    assert len(gpu.modules) == 3
+    assert not gpu._capturing.locked()
 
 
 def test_binaries_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +225,31 @@ def test_a_recorded_graph_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> 
         other.dispatch([memoryview(bytearray(size))], [memoryview(bytearray(4 * 3 * count))], lambda: False)
         del other
     assert run() == first
+
+
+@pytest.mark.gpu
+def test_calls_go_on_without_the_modules_that_were_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By several threads, some of which queue what others let go."""
+    gpu, rng = first_gpu(), np.random.default_rng(4)
+    monkeypatch.setattr(context, "KEPT", 1)
+    cases = []
+    for size, axis in itertools.product((7, 300, 5000), (0, 1)):
+        document = {
+            "Type": "CUMULATIVE_SUMMATION",
+            "Axis": axis,
+            "AxisDirection": "INCREASING",
+            "HasExclusiveSum": False,
+        }
+        for dtype in (np.int32, np.uint32, np.int64):
+            x = rng.integers(0, 9, (size, 5), dtype)
+            desc = {"DataType": x.dtype.name.upper(), "Sizes": list(x.shape)}
+            cases.append((gpu.prepare(compiled(document | {"InputTensor": desc})), x, np.cumsum(x, axis, dtype)))
+
+    def run(number: int) -> None:
+        kernel, x, expected = cases[number % len(cases)]
+        made = np.zeros_like(x)
+        kernel.dispatch([bytes_of(x)], [bytes_of(made)], never)
+        np.testing.assert_array_equal(made, expected)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(run, range(20 * len(cases))))

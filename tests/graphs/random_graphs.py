@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.contract.constants import NEWEST
-from app.contract.tensors import packed_strides
+from app.contract.tensors import TensorDesc, packed_strides
 from app.contract.validation import validate
 from app.devices.device import Device
 from app.devices.schedules import initialize
@@ -59,18 +59,28 @@ class _Tensor:
     edge: dict[str, Any]
     elements: int
     owned: bool = False
+    total_bytes: int | None = None
+    """Where there are gaps, which readers may read or not."""
 
 
 class Drawer:
     """Draws graphs of one data type, whose tensors are read by readers with dimensions of their own."""
 
     def __init__(
-        self, rng: random.Random, *, exact: bool, moving: float = 0.0, types: Sequence[str] = ("FLOAT32", "FLOAT16")
+        self,
+        rng: random.Random,
+        *,
+        exact: bool,
+        moving: float = 0.0,
+        gaps: float = 0.0,
+        types: Sequence[str] = ("FLOAT32", "FLOAT16"),
     ) -> None:
-        """`moving` is how many of the nodes move elements, or reduce by coordinates. Of integers all is `exact`."""
+        """`moving` is how many of the nodes move elements, or reduce by coordinates, `gaps` how many outputs have some.
+        Of integers all is `exact`."""
         self._rng = rng
         self._exact = exact
         self._moving = moving
+        self._gaps = gaps
         self._type = rng.choice(types)
         self._of_integers = self._type.startswith("INT")
         self._drawn = Drawn({"Nodes": [], "InputEdges": [], "IntermediateEdges": [], "OutputEdges": []})
@@ -114,7 +124,8 @@ class Drawer:
     def _add_node(self) -> None:
         rng = self._rng
         first = rng.choice(self._tensors[-3:] if rng.random() < 0.8 else self._tensors)
-        sizes, strides = self._view(first.elements)
+        is_part = first.total_bytes is not None and rng.random() < 0.6
+        sizes, strides = self._view(rng.randint(1, first.elements) if is_part else first.elements)
         kind = rng.random()
         if rng.random() < self._moving:
             moving, attributes, output = self._moved(sizes)
@@ -184,8 +195,9 @@ class Drawer:
         index = len(self._document["Nodes"])
         desc: dict[str, Any] = {"Type": kind, **attributes}
         for name, (tensor, sizes, strides) in tensors.items():
-            made = {"DataType": self._type, "Sizes": sizes, "Strides": strides}
+            made: dict[str, Any] = {"DataType": self._type, "Sizes": sizes, "Strides": strides}
             made |= {"Flags": ["OWNED_BY_DML"]} if tensor.owned else {}
+            made |= {"TotalTensorSizeInBytes": tensor.total_bytes} if tensor.total_bytes else {}
             array, bracket, _ = name.partition("[")
             if bracket:
                 desc.setdefault(array, []).append(made)
@@ -198,8 +210,14 @@ class Drawer:
         if output or self._rng.random() < 0.15:
             permuted = self._permuted(sizes) if not output or self._rng.random() < 0.3 else None
             desc["OutputTensor"] = {"DataType": self._type, "Sizes": sizes, "Strides": permuted}
+        edge = {"FromNodeIndex": index, "FromNodeOutput": "OutputTensor"}
+        tensor = _Tensor(edge, prod(sizes))
+        if self._gaps and self._rng.random() < self._gaps:
+            desc["OutputTensor"] = {"DataType": self._type, "Sizes": sizes, "Strides": self._apart(sizes)}
+            total = TensorDesc.model_validate(desc["OutputTensor"]).total_bytes
+            tensor = _Tensor(edge, total // np.dtype(self._type.lower()).itemsize, total_bytes=total)
         self._document["Nodes"].append({"Type": "OPERATOR", "Desc": desc})
-        self._tensors.append(_Tensor({"FromNodeIndex": index, "FromNodeOutput": "OutputTensor"}, prod(sizes)))
+        self._tensors.append(tensor)
 
     def _add_outputs(self) -> None:
         for index, node in enumerate(self._document["Nodes"]):
@@ -213,6 +231,11 @@ class Drawer:
         order = self._rng.sample(range(len(sizes)), len(sizes))
         packed = packed_strides([sizes[axis] for axis in order])
         return [packed[order.index(axis)] for axis in range(len(sizes))]
+
+    def _apart(self, sizes: list[int]) -> list[int]:
+        """Those of a tensor with gaps, if there is more than one element."""
+        larger = [size + self._rng.choice([0, 0, 1, 3]) for size in sizes[1:]]
+        return packed_strides([1, *larger, self._rng.choice([1, 1, 2])])[:-1]
 
     def _view(self, count: int) -> tuple[list[int], list[int]]:
         """Sizes and strides that read all of so many elements, perhaps several times."""
@@ -261,7 +284,7 @@ def one_by_one(graph: Graph, drawn: Drawn, device: Device) -> dict[str, Array]:
         device.prepare(node.compiled).dispatch(inputs, [*outputs.values()], never)
         made |= {NodeOutput(node.index, name): each for name, each in outputs.items()}
     return {
-        name: np.frombuffer(made[each.source], numpy_type(each.desc.DataType), each.desc.elements)
+        name: np.frombuffer(made[each.source][: each.desc.data_bytes], numpy_type(each.desc.DataType))
         for name, each in graph.outputs.items()
     }
 

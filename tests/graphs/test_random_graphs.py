@@ -77,6 +77,14 @@ def test_what_moves_elements_to_the_last_bit(device: NumpyDevice, drawn: tuple[r
     check(Drawer(rng, exact=True, moving=0.4).draw(nodes), device, device, exact=True)
 
 
+@settings(max_examples=60)
+@given(graphs)
+def test_what_has_gaps_to_the_last_bit(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:
+    """And is read whole or in part, in any dimensions."""
+    rng, nodes = drawn
+    check(Drawer(rng, exact=True, moving=0.2, gaps=0.5).draw(nodes), device, device, exact=True)
+
+
 @settings(max_examples=25)
 @given(graphs)
 def test_others_nearly_so(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:

@@ -34,8 +34,11 @@ READY_SHARE = 16
 """How much of a GPU's memory may wait for the next dispatches, as a divisor. It is given back when memory is short."""
 
 KEPT, _AT_A_TIME = 1 << 11, 4
-"""Kernels of formulas that stay loaded, as many as there are structures, and how many of those beyond are looked at
-when one comes: graphs can make any number of them, each of which takes memory of the GPU."""
+"""Kernels of formulas, and modules written in CUDA C++, that stay loaded, as many as there are structures, and how many
+of those beyond are looked at when one comes: graphs, and sizes, can make any number of them, each of which takes memory
+of the GPU."""
+
+_NONE: dict[str, Any] = {}
 
 _ALONE = {"": object()}
 _REFERENCES = getrefcount(_ALONE[""])
@@ -114,9 +117,8 @@ class Context:
         """How many of them may keep others waiting for longer than it takes to hand these to another thread."""
         self._functions: OrderedDict[str, Any] = OrderedDict()
         self._holding = threading.local()
-        self._written: dict[tuple[str, str], Any] = {}
-        self._modules: dict[str, Any] = {}
-        """Of sources of several kernels."""
+        self._written: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        """Kernels by their names, and by the source of their module."""
         self._lock = threading.Lock()
         self._capturing = threading.Lock()
         """While a stream records a graph nobody waits for the whole GPU: CUDA refuses that, and gives the graph up."""
@@ -148,10 +150,13 @@ class Context:
         else:
             with suppress(KeyError):  # it has been let go since
                 self._functions.move_to_end(source)
+        self._hold(found)
+        return found
+
+    def _hold(self, function: Any) -> None:
         held: list[Any] | None = getattr(self._holding, "functions", None)
         if held is not None:
-            held.append(found)
-        return found
+            held.append(function)
 
     @contextmanager
     def holding(self) -> Iterator[list[Any]]:
@@ -173,18 +178,37 @@ class Context:
                 self._functions.move_to_end(source)
 
     def written(self, source: str, name: str, shared_bytes: int) -> Any:
-        """The kernel `name` of `source`, which is written in CUDA C++, loaded on this GPU: a function of CuPy's. Blocks
-        may be given up to `shared_bytes` of shared memory."""
-        found = self._written.get((source, name))
+        """The kernel `name` of `source`, which is written in CUDA C++, loaded on this GPU: a function of CuPy's, to be
+        held until it is queued. Blocks may be given up to `shared_bytes` of shared memory."""
+        found = self._written.get(source, _NONE).get(name)
         if found is None:
             binary = self.cache.binary(source, self.facts.architecture, WRITTEN)
             with self._lock:
-                found = self._written.get((source, name))
+                functions = self._written.setdefault(source, {})
+                found = functions.get(name)
                 if found is None:
-                    module = self._modules.get(source) or self._module(binary)
-                    self._modules[source] = module
-                    found = self._written[source, name] = self._found(module, name, shared_bytes)
+                    module = next((each.module for each in functions.values()), None) or self._module(binary)
+                    found = functions[name] = self._found(module, name, shared_bytes)
+                    self._let_written_go()
+        else:
+            with suppress(KeyError):
+                self._written.move_to_end(source)
+        self._hold(found)
         return found
+
+    def _let_written_go(self) -> None:
+        """The same of modules. Who got a kernel of one before may have queued it, and holds it no more."""
+        beyond = min(len(self._written) - KEPT, _AT_A_TIME)
+        if beyond <= 0 or not self._capturing.acquire(blocking=False):
+            return
+        try:
+            gone = [self._written.popitem(last=False) for _ in range(beyond)]
+            for source, functions in gone:
+                if any(getrefcount(functions[name]) > _REFERENCES for name in functions):
+                    self._written[source] = functions
+            self._cupy.cuda.runtime.deviceSynchronize()
+        finally:
+            self._capturing.release()
 
     def _module(self, binary: bytes) -> Any:
         module = self._cupy.cuda.function.Module()
