@@ -80,6 +80,7 @@ def test_what_cannot_be_called_is_refused_and_every_buffer_is_given_back() -> No
         each.extend(each)  # which raises while somebody has its buffer
 
 
+@pytest.mark.usefixtures("_no_collections")  # which let go of what other tests left, None among it
 def test_references_are_where_they_were() -> None:
     given, made, frame, between = memoryview(b"12345678"), memoryview(bytearray(8)), array("q", [0, 0]), bounds(0, 1)
     counted = given, made, frame, between, None
