@@ -21,7 +21,7 @@ from app.contract.constants import DataType
 
 FLOAT32, FLOAT64, BOOL, INT8, INT64 = "float32", "float64", "bool", "int8", "int64"
 
-_IN_FLOAT32 = ("int8", "uint8", "int16", "uint16")
+IN_FLOAT32 = ("int8", "uint8", "int16", "uint16")
 """Integers of few enough bits for it."""
 
 INFINITY = math.inf
@@ -468,7 +468,7 @@ def widen(x: Value) -> Value:
 
 def saturate(x: Value, type_: str) -> Value:
     """The float `x` truncated toward zero to an integer type, or the nearest end of its range; 0 of NaN."""
-    holds = x.type == FLOAT32 and type_ in _IN_FLOAT32
+    holds = x.type == FLOAT32 and type_ in IN_FLOAT32
     return Operation(type_, "saturate", (x if holds else widen(x),))
 
 

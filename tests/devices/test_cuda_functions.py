@@ -43,7 +43,7 @@ class Gpu(Context):
 
     def __init__(self) -> None:
         self._functions: OrderedDict[str, Any] = OrderedDict()
-        self._written: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str], Any] = OrderedDict()
         self._holding, self._lock, self._capturing = threading.local(), threading.Lock(), threading.Lock()
         self._cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(deviceSynchronize=self.wait)))
         self.cache: Any = SimpleNamespace(binary=lambda source, *_: source.encode())

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
 from sys import getrefcount
 from typing import Any
 
@@ -34,15 +33,13 @@ READY_SHARE = 16
 """How much of a GPU's memory may wait for the next dispatches, as a divisor. It is given back when memory is short."""
 
 KEPT, _AT_A_TIME = 1 << 11, 4
-"""Kernels of formulas, and modules written in CUDA C++, that stay loaded, as many as there are structures, and how many
+"""Kernels of formulas, and as many written in CUDA C++, that stay loaded, as many as there are structures, and how many
 of those beyond are looked at when one comes: graphs, and sizes, can make any number of them, each of which takes memory
 of the GPU."""
 
-_NONE: dict[str, Any] = {}
-
-_ALONE = {"": object()}
-_REFERENCES = getrefcount(_ALONE[""])
-"""To what nobody has but a dictionary."""
+_ALONE = object()
+_REFERENCES = getrefcount(_ALONE)
+"""To what nobody has but one variable."""
 
 _HOST_ADDRESSES, _SHARED_BYTES = 91, 81
 """cudaDevAttrCanUseHostPointerForRegisteredMem and cudaDevAttrMaxSharedMemoryPerMultiprocessor."""
@@ -117,8 +114,8 @@ class Context:
         """How many of them may keep others waiting for longer than it takes to hand these to another thread."""
         self._functions: OrderedDict[str, Any] = OrderedDict()
         self._holding = threading.local()
-        self._written: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        """Kernels by their names, and by the source of their module."""
+        self._written: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        """By the source of their module, and by their names."""
         self._lock = threading.Lock()
         self._capturing = threading.Lock()
         """While a stream records a graph nobody waits for the whole GPU: CUDA refuses that, and gives the graph up."""
@@ -146,7 +143,7 @@ class Context:
                 found = self._functions.get(source)
                 if found is None:
                     found = self._functions[source] = self._found(self._module(binary), KERNEL, self.shared_of_few)
-                    self._let_go()
+                    self._beyond(self._functions)
         else:
             with suppress(KeyError):  # it has been let go since
                 self._functions.move_to_end(source)
@@ -168,47 +165,46 @@ class Context:
         finally:
             self._holding.functions = None
 
-    def _let_go(self) -> None:
-        """Unload kernels beyond KEPT that nobody holds, a few at a time: here, where the GPU is this thread's."""
-        beyond = min(len(self._functions) - KEPT, _AT_A_TIME)
-        for source in [*islice(self._functions, max(beyond, 0))]:
-            if getrefcount(self._functions[source]) == _REFERENCES:
-                del self._functions[source]
+    def _beyond(self, functions: OrderedDict[Any, Any]) -> list[Any]:
+        """Kernels beyond KEPT that nobody holds, a few at a time, which are not to be had any more. They are unloaded
+        where this is asked, which is where the GPU is this thread's."""
+        gone = []
+        for _ in range(min(len(functions) - KEPT, _AT_A_TIME)):
+            key, function = functions.popitem(last=False)
+            if getrefcount(function) == _REFERENCES:
+                gone.append(function)
             else:
-                self._functions.move_to_end(source)
+                functions[key] = function
+        return gone
 
     def written(self, source: str, name: str, shared_bytes: int) -> Any:
         """The kernel `name` of `source`, which is written in CUDA C++, loaded on this GPU: a function of CuPy's, to be
         held until it is queued. Blocks may be given up to `shared_bytes` of shared memory."""
-        found = self._written.get(source, _NONE).get(name)
+        found = self._written.get((source, name))
         if found is None:
             binary = self.cache.binary(source, self.facts.architecture, WRITTEN)
             with self._lock:
-                functions = self._written.setdefault(source, {})
-                found = functions.get(name)
+                found = self._written.get((source, name))
                 if found is None:
-                    module = next((each.module for each in functions.values()), None) or self._module(binary)
-                    found = functions[name] = self._found(module, name, shared_bytes)
+                    others = [each.module for (of, _), each in [*self._written.items()] if of == source]
+                    module = others[0] if others else self._module(binary)
+                    found = self._written[source, name] = self._found(module, name, shared_bytes)
                     self._let_written_go()
         else:
             with suppress(KeyError):
-                self._written.move_to_end(source)
+                self._written.move_to_end((source, name))
         self._hold(found)
         return found
 
     def _let_written_go(self) -> None:
-        """The same of modules. Who got a kernel of one before may have queued it, and holds it no more."""
-        beyond = min(len(self._written) - KEPT, _AT_A_TIME)
-        if beyond <= 0 or not self._capturing.acquire(blocking=False):
-            return
-        try:
-            gone = [self._written.popitem(last=False) for _ in range(beyond)]
-            for source, functions in gone:
-                if any(getrefcount(functions[name]) > _REFERENCES for name in functions):
-                    self._written[source] = functions
-            self._cupy.cuda.runtime.deviceSynchronize()
-        finally:
-            self._capturing.release()
+        """Unload some, unless a graph is recorded. Who got one before may have queued it, and holds it no more."""
+        if self._capturing.acquire(blocking=False):
+            try:
+                gone = self._beyond(self._written)
+                if gone:
+                    self._cupy.cuda.runtime.deviceSynchronize()
+            finally:
+                self._capturing.release()
 
     def _module(self, binary: bytes) -> Any:
         module = self._cupy.cuda.function.Module()

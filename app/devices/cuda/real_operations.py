@@ -16,6 +16,7 @@ from app.formula.coordinates import Element, Total
 from app.formula.values import (
     FLOAT32,
     FLOAT64,
+    IN_FLOAT32,
     INT64,
     Constant,
     Input,
@@ -76,8 +77,7 @@ _OF_NEAR = {
 _ANGLES = {"sin": "sine", "cos": "cosine", "tan": "tangent"}
 """Of a product and something: what a sum has lost of its angle is as much as the angle."""
 
-_INTEGERS = ("int8", "uint8", "int16", "uint16")
-_EXACT = (*_INTEGERS, "bool", FLOAT32)
+_EXACT = (*IN_FLOAT32, "bool", FLOAT32)
 """Types whose numbers are float32's."""
 
 
@@ -122,7 +122,7 @@ def _has_row(node: Value) -> bool:
             return all(_is_of(each, (FLOAT32,)) for each in sum_)
         case Operation(name="power", arguments=(base, exponent)):
             # A power of whole numbers that becomes one has all digits in float64 alone.
-            return _is_of(exponent, _EXACT) and not _is_of(base, _INTEGERS)
+            return _is_of(exponent, _EXACT) and not _is_of(base, IN_FLOAT32)
         case Operation():
             return node.name in _FUNCTIONS or node.name in _OF_NEAR
     return False

@@ -65,7 +65,7 @@ class ElementWiseQuantizeLinear(Operator):
 
     def formula(self, p: Parameters, x: Value, scale: Value, zero: Value | None) -> Value:
         quotient = widen(x) / widen(scale) if self.InputTensor.DataType is DataType.INT32 else x / scale
-        return quantized(quotient, zero, self)
+        return quantized(quotient, zero, self.stored_types()["OutputTensor"])
 
 
 class ElementWiseDequantizeLinear(Operator):
@@ -150,7 +150,7 @@ class ElementWiseQuantizedLinearAdd(Operator):
         zero: Value | None,
     ) -> Value:
         total = dequantized(a, widen(a_scale), a_zero) + dequantized(b, widen(b_scale), b_zero)
-        return quantized(total / widen(scale), zero, self)
+        return quantized(total / widen(scale), zero, self.stored_types()["OutputTensor"])
 
 
 def zero_point_violations(zero_point: TensorDesc | None, level: FeatureLevel) -> Iterator[Violation]:
@@ -165,11 +165,10 @@ def zero_point_violations(zero_point: TensorDesc | None, level: FeatureLevel) ->
         )
 
 
-def quantized(quotient: Value, zero: Value | None, operator: Operator) -> Value:
-    """`quotient` rounded, moved by `zero`, and saturated to the output's type."""
+def quantized(quotient: Value, zero: Value | None, data_type: DataType) -> Value:
+    """`quotient` rounded, moved by `zero`, and saturated to the type."""
     rounded = rint(quotient)
-    output = operator.stored_types()["OutputTensor"]
-    return saturate(rounded + cast(zero, rounded.type) if zero else rounded, output.value.lower())
+    return saturate(rounded + cast(zero, rounded.type) if zero else rounded, data_type.value.lower())
 
 
 def dequantized(x: Value, scale: Value, zero: Value | None) -> Value:

@@ -326,7 +326,8 @@ class QuantizedLinearAveragePooling(DilatedPooling, _QuantizedTensors):
             total -= cast(_of_channel(x_zero, x), INT64) * inside
         restored = cast(total, FLOAT64) * widen(_of_channel(x_scale, x))
         mean = restored / divisor(p, inside, self.IncludePadding)
-        return quantized(mean / widen(_of_channel(scale, x)), _of_channel(zero, x) if zero else None, self)
+        quotient = mean / widen(_of_channel(scale, x))
+        return quantized(quotient, _of_channel(zero, x) if zero else None, self.stored_types()["OutputTensor"])
 
 
 def _of_channel(parameter: Operand, x: Operand) -> Value:

@@ -21,7 +21,7 @@ from app.operators.convolution import attributes
 from app.operators.convolution.direct import direct, is_direct
 from app.operators.convolution.on_gpu import over_output, product_of_windows, steps_of_positions
 from app.operators.convolution.windows import Finish, forward
-from app.operators.element_wise.quantization import SCALE_0, TIES
+from app.operators.element_wise.quantization import SCALE_0, TIES, quantized
 from app.operators.endings import PRODUCT, Ended
 from app.operators.operator import Count, InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc
 from app.operators.parameters import Parameters
@@ -283,7 +283,7 @@ class QuantizedLinearConvolution(_Convolutions):
         scale = widen(values["InputScaleTensor"]) * widen(values["FilterScaleTensor"])
         scaled = (sums if bias is None else sums + widen(bias)) * scale
         quotient = scaled / widen(values["OutputScaleTensor"])
-        return integers.requantized(quotient, values.get("OutputZeroPointTensor"), choice.output)
+        return quantized(quotient, values.get("OutputZeroPointTensor"), choice.output)
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         data_type = self.output_type()

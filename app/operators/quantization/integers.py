@@ -11,7 +11,6 @@ from typing import Any
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.contract.violations import Violation
-from app.formula.values import Value, rint, saturate, widen
 from app.memory.arrays import numpy_type
 from app.operators.arrays import product, unrepeated
 
@@ -60,12 +59,6 @@ def saturated(xp: Any, quotient: Any, zero: Any, data_type: DataType) -> Any:
     xp.clip(quotient, least, most, out=quotient)
     xp.copyto(quotient, 0, where=xp.isnan(quotient))
     return quotient
-
-
-def requantized(quotient: Value, zero: Value | None, data_type: DataType) -> Value:
-    """The same of an ending's `quotient`, in the type itself."""
-    rounded = rint(quotient)
-    return saturate(rounded + widen(zero) if zero is not None else rounded, data_type.value.lower())
 
 
 def quantized(xp: Any, quotient: Any, zero: Any, data_type: DataType) -> Any:

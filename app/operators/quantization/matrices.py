@@ -16,7 +16,7 @@ from app.formula.values import Number, Value, widen
 from app.operators import blas, packing
 from app.operators.accuracy import EXACT, NEAREST, SUM
 from app.operators.arrays import rows_once, stored, unrepeated
-from app.operators.element_wise.quantization import SCALE_0, TIES
+from app.operators.element_wise.quantization import SCALE_0, TIES, quantized
 from app.operators.endings import PRODUCT, Ended
 from app.operators.linear_algebra.sizes import product_sizes, product_violations
 from app.operators.operator import InputTensorDesc, OptionalInputTensorDesc, OutputTensorDesc, Role
@@ -257,7 +257,7 @@ class QuantizedLinearMatrixMultiply(_Products):
     def before_activation(cls, p: Parameters, choice: Sides, values: Mapping[str, Value]) -> Value:
         sums = super().before_activation(p, choice, values)
         quotient = widen(sums) * _scales(values) / widen(values["OutputScaleTensor"])
-        return integers.requantized(quotient, values.get("OutputZeroPointTensor"), choice.output)
+        return quantized(quotient, values.get("OutputZeroPointTensor"), choice.output)
 
     def call(self, xp: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         rank = self.ATensor.rank
