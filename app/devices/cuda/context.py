@@ -37,9 +37,14 @@ KEPT, _AT_A_TIME = 1 << 11, 4
 of those beyond are looked at when one comes: graphs, and sizes, can make any number of them, each of which takes memory
 of the GPU."""
 
-_ALONE = object()
-_REFERENCES = getrefcount(_ALONE)
-"""To what nobody has but one variable."""
+
+def _references() -> int:
+    """To what nobody has but one variable of a function's: how many are counted differs by Python's version."""
+    alone = object()
+    return getrefcount(alone)
+
+
+_REFERENCES = _references()
 
 _HOST_ADDRESSES, _SHARED_BYTES = 91, 81
 """cudaDevAttrCanUseHostPointerForRegisteredMem and cudaDevAttrMaxSharedMemoryPerMultiprocessor."""
