@@ -468,3 +468,15 @@ def test_no_loop_calls_a_function(data_type: DataType, triple: str, processor: s
     made = nest(Questions({}).ask, value, data_type, 2)
     called = re.findall(r"^\s+(?:callq?|bl)\s+([^*\s].*)$", assembly_of(made.source, triple, processor), re.MULTILINE)
     assert {each.partition("@")[0] for each in called if not re.match(r"[%*]|\d*\(%", each)} <= {"memset", "memcpy"}
+
+
+def test_nothing_is_logged_about_vectors_of_any_length(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """LLVM writes remarks on loops for which it could have used those."""
+    told = mock.Mock(flatten=lambda: "+neon,+sve", get={"neon": True, "sve": True}.get)
+    monkeypatch.setattr(COMPILER, "_features", told)
+    of, (i, j) = operand(np.zeros((2, 2), np.float16)), coordinates(2)
+    source = nest(Questions({}).ask, of[[i, j]], DataType.FLOAT16, 2).source
+    assembly_of(source, "aarch64-unknown-linux-gnu", "neoverse-v1", COMPILER._features_for(source))
+    assert capfd.readouterr().err == ""

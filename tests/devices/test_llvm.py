@@ -123,11 +123,11 @@ def powers() -> list[CompiledOperator]:
     ]
 
 
-def assembly_of(source: str, triple: str, processor: str) -> str:
+def assembly_of(source: str, triple: str, processor: str, features: str = "") -> str:
     """What a module becomes on some machine."""
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
-    machine = binding.Target.from_triple(triple).create_target_machine(cpu=processor, opt=3)
+    machine = binding.Target.from_triple(triple).create_target_machine(cpu=processor, features=features, opt=3)
     registers: dict[str, Registers] = {"sapphirerapids": "avx512", "znver4": "avx512", "x86-64-v3": "avx2"}
     return str(machine.emit_assembly(COMPILER.optimized(source, machine, registers.get(processor, ""))))
 

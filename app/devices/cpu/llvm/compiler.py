@@ -42,6 +42,10 @@ across two cache lines, and loops that have more numbers than registers take up 
 OF_HALVES = "avx512fp16"
 """A feature of processors that compute halves as such. They take longer to divide them than to divide float32."""
 
+SCALABLE = "sve"
+"""A feature of processors that have vectors whose length a program asks for. Of loops that are told how many elements
+they take LLVM writes a remark to standard error where it could have used those."""
+
 _FOR_ALL: list[Any] = []
 """What has the memory of functions that any compiled code in this process may call."""
 
@@ -209,11 +213,11 @@ class Compiler:
         return compiled
 
     def _features_for(self, source: str) -> str:
-        """What LLVM is told of for a module: where halves may be divided, not that the processor can. The quotient is
-        the same: float32 has more than twice as many digits."""
+        """What LLVM is told of for a module: without vectors of any length, and where halves may be divided without
+        that the processor can. The quotient is the same: float32 has more than twice as many digits."""
         features: str = self._features.flatten()
-        is_by_float32 = _divides_halves(source) and self._features.get(OF_HALVES)
-        return f"{features},-{OF_HALVES}" if is_by_float32 else features
+        unused = [SCALABLE, *([OF_HALVES] if _divides_halves(source) else [])]
+        return ",".join([features, *(f"-{each}" for each in unused if self._features.get(each))])
 
     def _code(self, source: str) -> bytes:
         """A module's object file, compiled now or before."""
