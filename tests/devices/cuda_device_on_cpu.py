@@ -174,6 +174,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.shared_of_few = 1 << 10
         self.clustered = self.load = self.long_dispatches = 0
         self._lock, self._capturing, self._holding = threading.Lock(), threading.Lock(), threading.local()
+        self._firsts, self._called = {}, set()
         self._kept = WeakKeyDictionary()
         self._sources: list[str] = []
         self.ahead: set[str] = set()

@@ -1,6 +1,7 @@
 """Calls of CuPy's functions, and graphs with calls or coordinates: with NumPy in the place of CuPy, and on a GPU."""
 
 import gc
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,6 +61,48 @@ def test_calls(on_cpu: CudaDeviceOnCpu, data_type: DataType, sizes: tuple[int, .
     assert on_cpu.log[at : at + 4] == ["allocator", "stream", "stream left", "allocator left"]
     assert on_cpu.log[at + 4 :][: len(waited)] == waited
     assert on_cpu.log[-2:] == ["out", "synchronized"]
+
+
+def test_others_wait_for_the_first_call_of_a_kind(on_cpu: CudaDeviceOnCpu) -> None:
+    """Which compiles what all of them need, unless it fails."""
+    under_way, may_end = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
+
+    def call(number: int, kind: str = "a") -> None:
+        with on_cpu.first_alone(kind):
+            under_way[number].set()
+            assert may_end[number].wait(20)
+            if not number:
+                raise Cancelled
+
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(call, 0)
+        assert under_way[0].wait(20)
+        with on_cpu.first_alone("b"):
+            pass
+        others = [threads.submit(call, number) for number in (1, 2)]
+        assert not any(each.wait(0.05) for each in under_way[1:])
+        may_end[0].set()
+        assert isinstance(first.exception(), Cancelled)
+        while not any(each.wait(0.01) for each in under_way[1:]):
+            pass
+        assert [each.wait(0.05) for each in under_way[1:]].count(True) == 1
+        for each in may_end:
+            each.set()
+        for other in others:
+            other.result()
+        with on_cpu.first_alone("a"):
+            threads.submit(call, 2).result(20)
+
+
+@pytest.mark.parametrize("only_queues", [True, False])
+def test_calls_that_a_graph_may_record_do_not_wait(
+    on_cpu: CudaDeviceOnCpu, only_queues: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CumulativeSum, "only_queues", only_queues)
+    for data_type in (np.float32, np.int32):
+        x = np.ones((2, 3), data_type)
+        run(on_cpu, cumulative_sum(x), {"InputTensor": x})
+    assert len(on_cpu._called) == (0 if only_queues else 2)
 
 
 def test_arrays_are_cupys_over_the_devices_memory(on_cpu: CudaDeviceOnCpu) -> None:

@@ -5,7 +5,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any
@@ -121,6 +121,8 @@ class Context:
         self._holding = threading.local()
         self._written: OrderedDict[tuple[str, str], Any] = OrderedDict()
         """By the source of their module, and by their names."""
+        self._firsts: dict[object, threading.Lock] = {}
+        self._called: set[object] = set()
         self._lock = threading.Lock()
         self._capturing = threading.Lock()
         """While a stream records a graph nobody waits for the whole GPU: CUDA refuses that, and gives the graph up."""
@@ -294,6 +296,20 @@ class Context:
         """CuPy, whose functions, in this, queue what they do on `stream`, in memory of `pool`."""
         with self._cupy.cuda.using_allocator(pool.malloc), stream:
             yield self._cupy
+
+    @contextmanager
+    def first_alone(self, kind: object) -> Iterator[None]:
+        """Until one call of a `kind` has gone well in this, the next waits for it: CuPy's functions compile kernels
+        when they are first called, dozens for some operators, and would on each thread that calls them meanwhile."""
+        with ExitStack() as alone:
+            if kind not in self._called:
+                with self._lock:
+                    first = self._firsts.setdefault(kind, threading.Lock())
+                alone.enter_context(first)
+                if kind in self._called:
+                    alone.close()
+            yield
+            self._called.add(kind)
 
     def array(self, address: int, size: int, sizes: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int]) -> Any:
         """The elements, `strides` bytes apart, that lie in `size` bytes at this address on the device, which stay its

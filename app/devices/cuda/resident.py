@@ -128,8 +128,11 @@ class _Call:
                     assert self._compiled.product, "its ending is of that"
                     (output,) = outputs.values()
                     self._ending(self._compiled.product(cupy, inputs), inputs, output, self._pool, stream)
-                else:
+                elif self._compiled.only_queues:  # those that a graph records may not wait
                     self._make(cupy, inputs, outputs)
+                else:
+                    with self._device.first_alone((self._compiled.name, *self._compiled.stored_types.values())):
+                        self._make(cupy, inputs, outputs)
             except (ImportError, NotImplementedError) as error:
                 reason = f"{self._device.name} cannot compute {self._compiled.name}: {error}"
                 raise DeviceFailed("error", reason) from error
