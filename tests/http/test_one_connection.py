@@ -973,6 +973,10 @@ class TestReading:
             assert await one.turn() == b""
             assert one.received == b"bodybody"
             one = One()
+            one.receive(get("/a", *ask) + get("/b"))
+            answers = await one.turn()
+            assert (bodies(answers), CLOSE in answers) == (["/a", "/b"], False), "there is no body that could come"
+            one = One()
             one.receive(post("/body", 4, *ask, version=b"1.0"))
             assert await one.turn() == b"", "HTTP/1.0 has no interim responses"
             one = One()

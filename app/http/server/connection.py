@@ -422,8 +422,8 @@ class Connection(asyncio.BufferedProtocol):
         if closes and len(self._queue) > 1 and CLOSE not in reply.headers:
             headers.remove(CLOSE)  # the server ends, but not before it has answered what has come
             closes = False
-        # Who waited to be told to send the body may send it now, or go on without: what comes next could be either.
-        if closes or exchange.expects:
+        # Who waited to be told to send a body may send it now, or go on without: what comes next could be either.
+        if closes or (exchange.expects and not exchange.is_whole):
             exchange.keep_alive = False
         if not (closes or exchange.keep_alive):
             headers.append(CLOSE)
