@@ -426,11 +426,13 @@ class Connection(asyncio.BufferedProtocol):
         if not (closes or exchange.keep_alive):
             headers.append(CLOSE)
         head = head_of(reply, headers)
-        pieces = () if exchange.method == "HEAD" else reply.pieces
-        if reply.length > JOINED:
-            self._sender.send(grouped(chain((head,), pieces)), reply.length, exchange.path)
+        if exchange.method == "HEAD":
+            answer = head
+        elif reply.length > JOINED:
+            self._sender.send(grouped(chain((head,), reply.pieces)), reply.length, exchange.path)
             return
-        answer = b"".join((head, *pieces))
+        else:
+            answer = b"".join((head, *reply.pieces))
         if exchange.keep_alive:
             self._waiting = answer
             self._finish(exchange)
