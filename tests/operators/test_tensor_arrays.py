@@ -186,9 +186,7 @@ def test_data_and_results_are_lists(reader: tuple[Service, requests.DispatchRead
             "inputs": {"InputTensors": [pack(a.tobytes()), pack(b.tobytes())], "BiasTensor": pack(c.tobytes())},
         }
         with service.memory.open() as memory:
-            body = dump(document)
-            found = dispatches.find(codec, body, memory)
-            dispatch, data = found or at_once(dispatches.judge(codec, body, memory, lambda: False))
+            dispatch, data = at_once(dispatches.read(codec, dump(document), memory, lambda: False))
             assert list(data) == ["InputTensors[0]", "InputTensors[1]", "BiasTensor"]
             buffers = dispatch.prepared.bind(data)
             outputs = {name: memoryview(bytearray(size)) for name, size in dispatch.prepared.output_bytes.items()}

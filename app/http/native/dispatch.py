@@ -108,10 +108,10 @@ async def _read_here(
 def _read_and_executed(
     reader: Reader, codec: Decoder, body: Body, memory: MemoryShare, request: Request, ticket: Ticket[None]
 ) -> tuple[Dispatch, Outcome]:
-    """The request and what comes of it, by a worker: graphs are compiled."""
+    """The request and what comes of it, by a worker."""
     was_sought = codec.views or len(body) < QUICK  # by `_read_here`
-    found = None if was_sought else reader.find(codec, body, memory)
-    dispatch, data = found or at_once(reader.judge(codec, body, memory, ticket.cancelled))
+    read = reader.judge if was_sought else reader.read
+    dispatch, data = at_once(read(codec, body, memory, ticket.cancelled))
     request.prepared = dispatch.prepared
     return dispatch, reader.service.execute_in(ticket, dispatch.prepared, data, memory)
 

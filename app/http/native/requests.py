@@ -82,8 +82,17 @@ class Reader(ABC):
     def done(self) -> None:  # noqa: B027 - most have nothing to do
         """One that it read was dispatched."""
 
+    async def read(
+        self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool]
+    ) -> tuple[Dispatch, dict[str, Buffer]]:
+        """The request in `body`, and its tensors' data, for a worker: graphs are compiled.
+
+        Raises ContractError, Unreadable, LimitExceeded, MemoryExhausted, Cancelled.
+        """
+        return self.find(codec, body, memory) or await self.judge(codec, body, memory, cancelled)
+
     def find(self, codec: Decoder, body: Body, memory: MemoryShare) -> tuple[Dispatch, dict[str, Buffer]] | None:
-        """The request in `body`, and its tensors' data, if one like it was read before. Raises LimitExceeded."""
+        """The same, if one like it was read before. Raises LimitExceeded."""
         known = self._known.find(codec, body)
         if known is None:
             return None
@@ -96,11 +105,8 @@ class Reader(ABC):
     async def judge(
         self, codec: Decoder, body: Body, memory: MemoryShare, cancelled: Callable[[], bool] | None
     ) -> tuple[Dispatch, dict[str, Buffer]]:
-        """The same of what `find` does not find. Without `cancelled` only of what takes no time: raises TooHeavy for
-        anything else.
-
-        Raises ContractError, Unreadable, LimitExceeded, MemoryExhausted, Cancelled, too.
-        """
+        """The same as `read`, of what `find` does not find. Without `cancelled` only of what takes no time: raises
+        TooHeavy for anything else."""
 
     def remember(self, dispatch: Dispatch, codec: Decoder, body: Body) -> None:
         """Have `find` find those like it."""
