@@ -29,7 +29,7 @@ from app.codecs.json_slices import decode
 from app.codecs.number_text import integer
 from app.codecs.number_writing import write_nested
 from app.codecs.numbers import Numbers
-from app.codecs.structure import PARSED, Unreadable, object_of, too_deep, too_long
+from app.codecs.structure import PARSED, Unreadable, characters, object_of, too_deep, too_long
 from app.contract.scalars import INFINITIES
 from app.contract.tensors import TensorDesc, tensor_name
 from app.contract.validation import abbreviate
@@ -83,7 +83,7 @@ class JsonCodec:
                 nonlocal left
                 span = strings.get(text)
                 if span is None:
-                    return _checked(text) if has_escapes else text
+                    return characters(text) if has_escapes else text
                 size = span.stop - span.start
                 left -= size
                 if left < 0:
@@ -172,15 +172,7 @@ def _unescape(body: Body, span: Span) -> str:
     text = str(body[span.start : span.stop], "utf-8")
     if text.isprintable() and "\\" not in text:
         return text  # names of operators and types, which need no parser
-    return _checked(_DECODER.decode(f'"{text}"'))
-
-
-def _checked(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Unreadable(f"The string {text[:40]!a} holds half of a surrogate pair.") from None
-    return text
+    return characters(_DECODER.decode(f'"{text}"'))
 
 
 def _constant_nodes(document: object) -> Iterator[dict[str, Any]]:

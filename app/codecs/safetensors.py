@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from app.codecs.codec import Body, Encoded, Span
-from app.codecs.structure import PARSED, Unreadable, object_of, too_long
+from app.codecs.structure import PARSED, Unreadable, characters, object_of, too_long
 from app.codecs.tensor_files import FileLimits, FileTensor, cut_short, whole_type
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
@@ -48,7 +48,11 @@ class Safetensors:
         memory.take(PARSED * length)
         header = _header(bytes(view[_LENGTH : _LENGTH + length]))
         start = file.start + _LENGTH + length
-        tensors = {name: _tensor(name, each, start, file.stop) for name, each in header.items() if name != _METADATA}
+        tensors = {
+            characters(name): _tensor(name, each, start, file.stop)
+            for name, each in header.items()
+            if name != _METADATA
+        }
         end = start
         for data in sorted((each.data for each in tensors.values() if isinstance(each.data, Span)), key=_place):
             if data.start != end:

@@ -23,6 +23,16 @@ class Unreadable(Exception):
     """The body is not a document of its media type."""
 
 
+def characters(text: str) -> str:
+    """`text`, a string of a document in JSON. Raises Unreadable if there is half of a character in it, which no answer
+    could repeat."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Unreadable(f"The string {text[:40]!a} holds half of a surrogate pair.") from None
+    return text
+
+
 def object_of(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A dict of `pairs`. Raises Unreadable if a name comes twice: a client might mean the other one."""
     result = dict(pairs)

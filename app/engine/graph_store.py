@@ -133,7 +133,7 @@ class GraphStore:
         """Those that workers are loading for who waits, by id. For the event loop's thread."""
         self._graphs: dict[str, KeptGraph] = {}
         self._named: dict[str, str] = {}
-        self._adding, self._lock = Lock(), Lock()
+        self._lock = Lock()
 
     @property
     def count(self) -> int:
@@ -226,7 +226,7 @@ class GraphStore:
             compiled.memory_bytes + DESCRIBED * len(descriptor),
             compiled.subject.capability,
         )
-        with self._adding, ExitStack() as adding:
+        with ExitStack() as adding:
             with room_to(_HAND_OVER):
                 adding.enter_context(self._entries.adding(cancelled))
             if cancelled():  # while it waited, which others may make long

@@ -21,7 +21,6 @@ class QueueFull(Exception):
     """As many dispatches wait as may."""
 
     def __init__(self, depth: int) -> None:
-        self.depth = depth
         super().__init__(f"the queue is full: {depth} dispatches wait already")
 
 

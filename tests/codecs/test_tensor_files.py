@@ -672,6 +672,7 @@ OTHER_PLACES = "tensors of the safetensors file overlap, or something is between
         (tensors("[" * 5000), JSON_HEADER),
         (tensors('{"X": 1, "X": 1}'), "name 'X' stands twice"),
         (tensors('{"X": ' + "9" * 5000 + "}"), JSON_HEADER),
+        (tensors({"\ud800": entry()}), r"string '\\ud800' holds half of a surrogate pair"),
         (tensors({"X": entry()}, bytes(9)), "goes on for 1 bytes behind its tensors"),
         (tensors({"X": entry()}, bytes(7)), "data_offsets of X in the safetensors file lie beyond its end"),
         (tensors({"X": entry(), "Y": entry()}), OTHER_PLACES),

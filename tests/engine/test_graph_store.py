@@ -514,23 +514,27 @@ class TestSeveralProcesses:
     ) -> None:
         first, second = two
         id_ = id_of(keep(first, relus())[0])
-        stopped, body = threading.Event(), sent(sums(), inputs={"own": OWN.tobytes()})
+        body = sent(sums(), inputs={"own": OWN.tobytes()})
 
-        def wait() -> None:
+        def wait(stopped: threading.Event) -> None:
             with second.memory.open() as memory:
                 request = validate(GraphKeepRequest, CODEC.decode(body, len(body), 32, memory))
                 second.graphs.keep(request, CODEC, body, memory, stopped.is_set)
 
-        with ThreadPoolExecutor(3) as pool, first.graphs._entries.adding():
+        ends = [threading.Event() for _ in range(3)]
+        with ThreadPoolExecutor(4) as pool, first.graphs._entries.adding():
             try:
-                waiting = pool.submit(wait)
-                time.sleep(0.2)  # in which it comes to that
+                waiting = [pool.submit(wait, stopped) for stopped in ends]
+                time.sleep(0.2)  # in which they come to that
                 assert id_of(pool.submit(load, second, id_).result(10)) == id_
                 pool.submit(second.graphs.tend).result(10)
+                for number in (1, 2, 0):  # whoever of them came first
+                    ends[number].set()
+                    with pytest.raises(Cancelled):
+                        waiting[number].result(10)
             finally:
-                stopped.set()
-            with pytest.raises(Cancelled):
-                waiting.result(10)
+                for stopped in ends:
+                    stopped.set()
 
     def test_what_is_sent_to_the_other_is_the_same(self, two: tuple[Service, Service]) -> None:
         first, second = two

@@ -111,10 +111,9 @@ def test_queue_is_bounded(threads: int, depth: int) -> None:
         until(lambda: (pool.running, pool.waiting) == (threads, depth))
         for _ in range(3):
             start = time.perf_counter()
-            with pytest.raises(QueueFull, match=f"{depth} dispatches wait already") as refusal:
+            with pytest.raises(QueueFull, match=f"{depth} dispatches wait already"):
                 pool.submit(gate.job())
             assert time.perf_counter() - start < SECONDS / 2
-            assert refusal.value.depth == depth
         gate.open.set()
         assert [ticket.future.result(SECONDS) for ticket in tickets] == list(range(threads + depth))
         until(lambda: pool.running == pool.waiting == 0)

@@ -153,8 +153,10 @@ class TestLate:
     )
     def test_is_refused_in_time(self, impatient: RunningServer, sent: list[bytes]) -> None:
         with connection(impatient) as client:
-            problem = refusal_of(client.ask(*sent), 408)
-        assert "body_seconds, 0.2" in problem["detail"]
+            answer = client.ask(*sent)
+            assert client.is_closed()
+        assert "body_seconds, 0.2" in refusal_of(answer, 408)["detail"]
+        assert answer.headers["connection"] == "close"
 
     def test_is_refused_although_it_trickles(self, impatient: RunningServer) -> None:
         """The whole body has a deadline, not each piece."""

@@ -15,6 +15,7 @@ import pytest
 
 from app.codecs.json_cutting import NAMES
 from tests.conftest import RunningServer, ServerFactory, running_server
+from tests.graphs.documents import between, graph, into, node, out, tensor
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, metric, slow_dispatch, start, wait_for, wait_until
 from tests.http.refusals import refusal_of
 from tests.http.wire import JSON, connection, header, length
@@ -98,6 +99,21 @@ class TestQueue:
                 wait_for(client, "memory_bytes", 0)
                 output_of(post_json(client, SMALL))
             assert metric(client, "dispatches_total", operator=CONSTANT_POW, device="numpy") == 0
+
+    def test_a_hang_up_ends_the_timing_of_a_graph(self, one_worker: RunningServer) -> None:
+        """Of which the kernel takes some 40 s, three times."""
+        count = 64
+        powers = [node(CONSTANT_POW, InputTensor=tensor(sizes=(1 << 25,)), Exponent=1.5) for _ in range(count)]
+        edges = [between(each, each + 1) for each in range(count - 1)]
+        document = graph(powers, [into(0, 0)], [out(count - 1)], edges)
+        with client_of(one_worker) as client:
+            id_ = client.post("/v1/graphs", json={"graph": document}).raise_for_status().json()["id"]
+            with connection(one_worker) as timing:
+                timing.send(header(length(0), path=f"/v1/graphs/{id_}/times".encode()))
+                wait_for(client, "running_dispatches", 1)
+            wait_for(client, "running_dispatches", 0)
+            wait_for(client, "memory_bytes", 0)
+            client.delete(f"/v1/graphs/{id_}").raise_for_status()
 
 
 LARGE_JSON = [

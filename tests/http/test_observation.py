@@ -295,16 +295,18 @@ class TestMetrics:
     def test_caches(self, start_server: ServerFactory) -> None:
         server = start_server()
         with httpx.Client(base_url=server.url) as client:
-            for alpha in (1.1, 1.2, 1.3, 1.3, 1.3):
-                post_msgpack(client, request(CELU, {"InputTensor": np.ones(3, np.float32)}, {"Alpha": alpha}))
+            for elements in (3, 1 << 18):  # of which a worker reads the document
+                for alpha in (1.1, 1.2, 1.3, 1.3, 1.3):
+                    x = np.ones(elements, np.float32)
+                    output_of(post_msgpack(client, request(CELU, {"InputTensor": x}, {"Alpha": alpha})))
             found = {
                 name: {cache: metric(client, f"cache_{name}", cache=cache) for cache in ("requests", "structures")}
                 for name in ("hits_total", "misses_total", "entries")
             }
         # What comes the second time is remembered, and what both alphas have in common is built once.
-        assert found["hits_total"]["requests"] == 1
-        assert found["misses_total"]["requests"] == 4
-        assert found["entries"]["requests"] == 1
+        assert found["hits_total"]["requests"] == 2
+        assert found["misses_total"]["requests"] == 8
+        assert found["entries"]["requests"] == 2
         assert found["hits_total"]["structures"] > found["misses_total"]["structures"] > 0
         assert 0 < found["entries"]["structures"] < 20
 

@@ -93,9 +93,8 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     try:
         body = await _within(settings.body_seconds, _Reading(request.body, most, memory, align).whole())
     except TimeoutError:
-        raise HTTPException(
-            408, f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
-        ) from None
+        detail = f"The body was not complete within body_seconds, {settings.body_seconds:g}; send it again."
+        raise HTTPException(408, detail, {"Connection": "close"}) from None  # RFC 9110, 15.5.9
     if request.stages is not None:
         request.stages.add("receive", begun)
     if not body:

@@ -109,7 +109,9 @@ def _read_and_executed(
     reader: Reader, codec: Decoder, body: Body, memory: MemoryShare, request: Request, ticket: Ticket[None]
 ) -> tuple[Dispatch, Outcome]:
     """The request and what comes of it, by a worker."""
-    dispatch, data = at_once(reader.read(codec, body, memory, ticket.cancelled))
+    was_sought = codec.views or len(body) < QUICK  # by `_read_here`
+    read = reader.judge if was_sought else reader.read
+    dispatch, data = at_once(read(codec, body, memory, ticket.cancelled))
     request.prepared = dispatch.prepared
     return dispatch, reader.service.execute_in(ticket, dispatch.prepared, data, memory)
 

@@ -147,7 +147,10 @@ def routes(service: Service) -> list[BaseRoute]:
         service.check_device(device)
         with service.memory.open() as memory:
             found = await service.run(
-                lambda ticket: service.graph_times(kept.compiled, device, memory, ticket.cancelled), memory
+                lambda ticket: service.graph_times(kept.compiled, device, memory, ticket.cancelled),
+                memory,
+                request.body.hung_up,
+                request.stages,
             )
         return json_answer(request, found)
 

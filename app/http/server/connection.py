@@ -165,12 +165,10 @@ class Connection(asyncio.BufferedProtocol):
         self._framing.stop()
         self._reader.stop()
         self._sender.stop()
-        self._newest = self._further = None
+        self._newest = None
         if self._turn.last is self:
             self._turn.last = None
-        queue, self._queue = self._queue, deque()
-        for exchange in queue:
-            exchange.part()
+        self._part()
         self._was_sent()
 
     def drop(self) -> None:
@@ -422,17 +420,19 @@ class Connection(asyncio.BufferedProtocol):
         if closes and len(self._queue) > 1 and CLOSE not in reply.headers:
             headers.remove(CLOSE)  # the server ends, but not before it has answered what has come
             closes = False
-        # Who waited to be told to send the body may send it now, or go on without: what comes next could be either.
-        if closes or exchange.expects:
+        # Who waited to be told to send a body may send it now, or go on without: what comes next could be either.
+        if closes or (exchange.expects and not exchange.is_whole):
             exchange.keep_alive = False
         if not (closes or exchange.keep_alive):
             headers.append(CLOSE)
         head = head_of(reply, headers)
-        pieces = () if exchange.method == "HEAD" else reply.pieces
-        if reply.length > JOINED:
-            self._sender.send(grouped(chain((head,), pieces)), reply.length, exchange.path)
+        if exchange.method == "HEAD":
+            answer = head
+        elif reply.length > JOINED:
+            self._sender.send(grouped(chain((head,), reply.pieces)), reply.length, exchange.path)
             return
-        answer = b"".join((head, *pieces))
+        else:
+            answer = b"".join((head, *reply.pieces))
         if exchange.keep_alive:
             self._waiting = answer
             self._finish(exchange)
@@ -456,9 +456,10 @@ class Connection(asyncio.BufferedProtocol):
         self._queue.popleft()
         self._state.total_requests += 1
         if not exchange.keep_alive:
-            if exchange.is_whole and (exchange.is_last or self._is_half_closed or self._queue):
+            if exchange.is_whole and (exchange.is_last or self._is_half_closed):
                 self._close()
-            else:  # more of the body is on its way, or, since it is the server that ends, a request may be
+            else:  # more of the body is on its way, or, since it is the server that ends, requests may be
+                self._part()
                 self._close_gently()
             return
         if self._reader.is_held and (self._newest is None or not self._newest.is_full()):
@@ -467,6 +468,12 @@ class Connection(asyncio.BufferedProtocol):
             self._be_ready()
         else:
             self._rest()
+
+    def _part(self) -> None:
+        """What is not answered will not be."""
+        queue, self._queue, self._further = self._queue, deque(), None
+        for exchange in queue:
+            exchange.part()
 
     def _rest(self) -> None:
         """Everything is answered."""
