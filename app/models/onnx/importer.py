@@ -204,6 +204,8 @@ class _Importer:
                     [UnsupportedNode(name, "output", opsets_of(self._model).get("", 0), str(error))]
                 ) from None
             outputs[name] = ModelTensor(port.type, view.data_type, view.sizes)
+        if is_described:
+            self.build.describe_inputs()
         built = self.build.built()
         read = {edge["GraphInput"] for edge in built.document["InputEdges"]}
         return Imported(built, inputs, frozenset(inputs.keys() - read), outputs, self._nodes)
