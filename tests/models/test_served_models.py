@@ -140,7 +140,7 @@ def test_what_is_wrong_is_said(client: httpx.Client) -> None:
     for inputs, why in (
         ([wire.listed("x", X[:, :2])], "Input x is FP32 [2, 2]; it must be FP32 [-1, 3]."),
         ([wire.listed("x", X.astype(np.int32))], "Input x is INT32"),
-        ([wire.listed("x", X[:0])], "Input x is FP32 [0, 3]"),
+        ([wire.listed("x", X[:0])], "Input x is FP32 [0, 3]; it must be FP32 [-1, 3], and no size may be 0."),
         ([wire.listed("w", X)], "no input of this model"),
         ([], "Input x is missing"),
     ):

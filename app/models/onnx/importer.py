@@ -17,7 +17,7 @@ from app.models import onnx
 from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.control import CONTROL, NOTHING, Context, Held, Nothing, Scope, Settled
-from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes, missing_sizes
+from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes, missing_sizes, shown
 from app.models.onnx.folding import OF_ANY_SIZE, SMALL, folded, is_foldable
 from app.models.onnx.loose import Loose
 from app.models.onnx.mapping import MAPPINGS, Node, Value
@@ -475,7 +475,7 @@ def _sized(port: Port, given: Sequence[int] | None) -> ModelTensor:
         )
         if not fits:
             own = [each or "?" for each in port.sizes]
-            words = f"{port.name} is {'x'.join(map(str, given))}, where the model has {'x'.join(map(str, own))}."
+            words = f"{port.name} is {shown(given)}, where the model has {shown(own)}."
             raise WrongSizes(words, list(given), own)
     try:
         data_type = port.data_type
