@@ -49,7 +49,7 @@ class Builder:
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` are those of all constants, and of what is computed of such."""
-        self._left = most_bytes
+        self._most = self._left = most_bytes
         self._nodes: list[dict[str, Any]] = []
         self._labels: list[str] = []
         self._reads: list[dict[str, View]] = []
@@ -123,7 +123,7 @@ class Builder:
         """Count bytes of what is constant. Raises Unsupported."""
         self._left -= count
         if self._left < 0:
-            raise Unsupported("the graph's constants take too many bytes")
+            raise Unsupported(f"the graph's constants take too many bytes; they may take {self._most}")
 
     def operator(
         self,
@@ -273,7 +273,7 @@ class Builder:
 
     def _node(self, node: dict[str, Any], reads: dict[str, View]) -> int:
         if len(self._nodes) >= MOST_NODES:
-            raise Unsupported("the graph has too many operators")
+            raise Unsupported(f"the graph has too many operators; it may have {MOST_NODES}")
         self._nodes.append(node)
         self._labels.append(self._label)
         self._reads.append(reads)

@@ -414,7 +414,7 @@ class _Importer:
     def _within(self, label: str) -> Iterator[None]:
         before = self._prefix
         if self._depth >= _DEEPEST:
-            raise Unsupported("graphs lie too deep in one another")
+            raise Unsupported(f"graphs lie too deep in one another; they may lie {_DEEPEST} deep")
         self._depth += 1
         self._prefix = f"{label}/"
         try:
@@ -427,7 +427,8 @@ class _Importer:
         """Count a node. There may be no end of those that follow one too many: nobody looks at them."""
         self._left -= 1
         if self._left < 0:
-            last = self._nodes[label]._replace(why="the graph has too many nodes")
+            why = f"the graph has too many nodes; with those of each turn of its loops it may have {MOST_NODES}"
+            last = self._nodes[label]._replace(why=why)
             raise NotSupported([*self._unsupported.values(), last])
 
     @contextmanager
