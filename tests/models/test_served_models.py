@@ -279,6 +279,7 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
         ("?sizes=x", data, "/sizes"),
         ("?sizes=2x4", data, "/sizes"),
         ("?sizes=z:2x3", data, "/sizes"),
+        ("?sizes=4294967296x3", data, "/sizes"),
         ("?name=a%20b&sizes=2x3", data, "/name"),
         ("?name=&sizes=2x3", data, "/name"),
         ("?device=cuda:7&sizes=2x3", data, "/device"),
@@ -509,6 +510,9 @@ def test_sizes_without_a_name_stand_alone() -> None:
     for twice in ("2,3", "x:2,x:3"):  # the last one would win
         with pytest.raises(ValueError, match="of their own"):
             parse_stated(twice)
+    for beyond in ("0x3", "x:4294967296"):
+        with pytest.raises(ValueError, match="of sizes from 1 to 4294967295"):
+            parse_stated(beyond)
 
 
 @pytest.mark.parametrize(
