@@ -23,7 +23,7 @@ from app.models.onnx.errors import NotSupported, UnsupportedNode
 from app.models.onnx.importer import ModelTensor
 from app.models.onnx.reading import Port
 from app.models.repository.model import LoadedModel, SizedModel, read, request_of
-from app.models.repository.warm import Stated, parse_stated
+from app.models.repository.warm import STATED, Stated, parse_stated
 from app.operators.operator import PREFIX
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -65,7 +65,7 @@ def inspect(file: Path, sizes: str, as_json: bool) -> None:
     try:
         stated = parse_stated(sizes)
     except ValueError:
-        fail(f"--sizes is {sizes!r}; give 1x3x224x224, or input:1x128,other:1x128.", status=2)
+        fail(f"--sizes is {sizes!r}; give {STATED}.", status=2)
     with executing() as service:
         told = _inspected(service, file, stated)
     if as_json:

@@ -592,6 +592,9 @@ def test_sizes() -> None:
         with pytest.raises(WrongSizes, match=f"^{re.escape(why)}$"):
             import_model(affine(), sizes)
     assert signature(affine()).inputs["x"].sizes == ("batch", 3)
+    alone = model("m (float x) => (float y) { y = Neg(x) }")
+    with pytest.raises(WrongSizes, match=r"^x is 2x3, where the model has a scalar\.$"):
+        import_model(alone, {"x": (2, 3)})
 
 
 def test_sizes_without_a_name() -> None:
@@ -804,7 +807,7 @@ def test_bodies_within_bodies_have_an_end() -> None:
     made = helper.make_model(
         graph, functions=[recursive], opset_imports=[helper.make_opsetid("own", 1), helper.make_opsetid("", 17)]
     )
-    with pytest.raises(NotSupported, match="too deep"):
+    with pytest.raises(NotSupported, match=r"too deep in one another; they may lie 32 deep$"):
         import_model(made, {})
 
 

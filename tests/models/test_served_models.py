@@ -140,7 +140,7 @@ def test_what_is_wrong_is_said(client: httpx.Client) -> None:
     for inputs, why in (
         ([wire.listed("x", X[:, :2])], "Input x is FP32 [2, 2]; it must be FP32 [-1, 3]."),
         ([wire.listed("x", X.astype(np.int32))], "Input x is INT32"),
-        ([wire.listed("x", X[:0])], "Input x is FP32 [0, 3]"),
+        ([wire.listed("x", X[:0])], "Input x is FP32 [0, 3]; it must be FP32 [-1, 3], and no size may be 0."),
         ([wire.listed("w", X)], "no input of this model"),
         ([], "Input x is missing"),
     ):
@@ -279,6 +279,7 @@ def test_a_model_may_be_sent_to_be_kept(client: httpx.Client) -> None:
         ("?sizes=x", data, "/sizes"),
         ("?sizes=2x4", data, "/sizes"),
         ("?sizes=z:2x3", data, "/sizes"),
+        ("?sizes=4294967296x3", data, "/sizes"),
         ("?name=a%20b&sizes=2x3", data, "/name"),
         ("?name=&sizes=2x3", data, "/name"),
         ("?device=cuda:7&sizes=2x3", data, "/device"),
@@ -334,6 +335,41 @@ def test_outputs_of_what_is_kept_are_as_the_model_says(client: httpx.Client) -> 
         assert (described["DataType"], described["Sizes"]) == ("FLOAT32", list(wanted.shape)), name
         np.testing.assert_array_equal(result(answer, name), wanted)
     client.delete(f"/v1/graphs/{told['id']}")
+
+
+def test_inputs_of_what_is_kept_are_as_the_model_says(client: httpx.Client) -> None:
+    """Operators read them otherwise: broadcast, transposed, as one matrix, with other sizes, a part of them first."""
+    text = """
+        m (float[2,3] x, float[2,1] column, float[3] row, float[3,2] turned, float[2,3,4] many, float[4,3] most,
+           bool[3] kept) => (float[2,3] y, float[2,3,3] product)
+        { part = Slice(most, one, three) a = Add(x, column) b = Mul(a, row) c = Transpose(turned) d = Sub(b, c)
+          e = Add(d, part) y = Where(kept, e, x) flat = Reshape(many, shape) f = MatMul(flat, most)
+          product = Reshape(f, back) }"""
+    made = model(
+        text,
+        one=np.array([1]),
+        three=np.array([3]),
+        shape=np.array([1, 6, 4]),
+        back=np.array([2, 3, 3]),
+    )
+    octets = {"content-type": "application/octet-stream"}
+    told = (
+        client.post("/v1/graphs?name=told", content=made.SerializeToString(), headers=octets).raise_for_status().json()
+    )
+    sizes = {each.name: [size.dim_value for size in each.type.tensor_type.shape.dim] for each in made.graph.input}
+    assert {name: (each["Sizes"], each["Strides"]) for name, each in told["inputs"].items()} == {
+        name: (each, None) for name, each in sizes.items()
+    }
+    assert {each["name"]: each["shape"] for each in client.get("/v2/models/told").json()["inputs"]} == sizes
+    given = {name: np.arange(np.prod(each), dtype=np.float32).reshape(each) for name, each in sizes.items()}
+    kept = np.array([1, 0, 1], np.uint8)
+    numbers = {name: each.tolist() for name, each in (given | {"kept": kept}).items()}
+    answer = client.post(f"/v1/graphs/{told['id']}/dispatch", json={"inputs": numbers}).raise_for_status().json()
+    x, most = given["x"], given["most"]
+    y = (x + given["column"]) * given["row"] - given["turned"].T + most[1:3]
+    np.testing.assert_array_equal(answer["outputs"]["y"]["data"], np.where(kept, y, x))
+    np.testing.assert_array_equal(answer["outputs"]["product"]["data"], given["many"] @ most)
+    client.delete(f"/v1/graphs/{told['id']}").raise_for_status()
 
 
 def test_several_workers_have_the_same_models(start_server: ServerFactory, tmp_path: Path) -> None:
@@ -474,6 +510,9 @@ def test_sizes_without_a_name_stand_alone() -> None:
     for twice in ("2,3", "x:2,x:3"):  # the last one would win
         with pytest.raises(ValueError, match="of their own"):
             parse_stated(twice)
+    for beyond in ("0x3", "x:4294967296"):
+        with pytest.raises(ValueError, match="of sizes from 1 to 4294967295"):
+            parse_stated(beyond)
 
 
 @pytest.mark.parametrize(

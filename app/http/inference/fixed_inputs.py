@@ -106,4 +106,6 @@ def _violations(
             yield Violation(("inputs", name), f"Input {name} is missing; give {tensor.words()}.", None, name)
         elif not tensor.fits(given[name]):
             shown, words = f"{given[name].datatype} {in_words(given[name].shape)}", tensor.words()
+            if 0 in given[name].shape:
+                words += ", and no size may be 0"
             yield Violation(("inputs", name), f"Input {name} is {shown}; it must be {words}.", shown, words)

@@ -18,7 +18,7 @@ from app.models.onnx.reading import Unreadable, read_model, signature
 from app.models.onnx.tensors import Sizes
 from app.models.onnx.wire import parsed_bytes
 from app.models.repository.model import blaming_nodes, pausing, request_of
-from app.models.repository.warm import Stated, parse_stated
+from app.models.repository.warm import STATED, Stated, parse_stated
 
 
 def is_onnx(content_type: bytes) -> bool:
@@ -32,8 +32,7 @@ def of_query(query: bytes) -> tuple[OnnxKeepRequest, Stated]:
     try:
         stated = parse_stated(asked.sizes or "")
     except ValueError:
-        message = "sizes must be like 1x3x224x224, or input:1x128,other:1x128 for several inputs."
-        raise refused(("sizes",), message, asked.sizes) from None
+        raise refused(("sizes",), f"sizes must be like {STATED}.", asked.sizes) from None
     return validate(OnnxKeepRequest, {"onnx": b"", "name": asked.name, "device": asked.device}), stated
 
 

@@ -1,6 +1,8 @@
 """A graph's descriptor, node by node."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +49,7 @@ class Builder:
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` are those of all constants, and of what is computed of such."""
-        self._left = most_bytes
+        self._most = self._left = most_bytes
         self._nodes: list[dict[str, Any]] = []
         self._labels: list[str] = []
         self._reads: list[dict[str, View]] = []
@@ -58,6 +60,9 @@ class Builder:
         self._seen: dict[tuple[int, DataType], tuple[Array, View]] = {}
         self._bytes: dict[Source, int] = {}
         self._described_as: dict[Source, dict[str, Any]] = {}
+        self._inputs: dict[GraphInput, View] = {}
+        self._read_as_it_is: set[tuple[int, str]] = set()
+        """Which fields of which nodes describe an input of the graph with its own sizes, packed."""
         self._label = ""
         self.booleans: set[Source] = set()
         """What is ONNX's bool. Mappings need not look after it."""
@@ -72,7 +77,9 @@ class Builder:
 
     def input(self, name: str, data_type: DataType, sizes: Sequence[int]) -> View:
         """An input of the graph, packed."""
-        return self._made(View.packed(GraphInput(name), data_type, sizes))
+        source = GraphInput(name)
+        self._inputs[source] = self._made(View.packed(source, data_type, sizes))
+        return self._inputs[source]
 
     def constant(self, array: Array, data_type: DataType | None = None) -> View:
         """A constant node with `array`'s elements, packed but for axes along which it repeats itself with a stride of
@@ -116,7 +123,7 @@ class Builder:
         """Count bytes of what is constant. Raises Unsupported."""
         self._left -= count
         if self._left < 0:
-            raise Unsupported("the graph's constants take too many bytes")
+            raise Unsupported(f"the graph's constants take too many bytes; they may take {self._most}")
 
     def operator(
         self,
@@ -135,16 +142,21 @@ class Builder:
         """
         desc: dict[str, Any] = {"Type": operator}
         reads = dict(_each(inputs, View))
+        read = {field: self._described(view, rank) for field, view in reads.items()}
         for field, given in inputs.items():
             if isinstance(given, View):
-                desc[field] = self._described(given, rank)
+                desc[field] = read[field]
             elif given is not None:
-                desc[field] = [self._described(each, rank) for each in given]
+                desc[field] = [read[element_name(field, i)] for i in range(len(given))]
         desc |= {field: value for field, value in (attributes or {}).items() if value is not None}
         if outputs is None:
             first = next(iter(reads.values()))
             outputs = {"OutputTensor": (first.data_type, first.sizes)}
         node = self._node({"Type": "OPERATOR", "Desc": desc}, reads)
+        for field, view in reads.items():
+            whole = self._inputs.get(view.source) if isinstance(view.source, GraphInput) else None
+            if whole is not None and read[field] == whole.described():
+                self._read_as_it_is.add((node, field))
         made: dict[str, View] = {}
         for field, (data_type, sizes) in _each(outputs, tuple):
             made[field] = self._made(View.packed(NodeOutput(node, field), data_type, sizes))
@@ -199,19 +211,43 @@ class Builder:
         assert isinstance(source, NodeOutput)
         self._outputs[name] = source
 
+    def describe_inputs(self) -> None:
+        """Have clients, who are told what an input's first reader describes, be told of it as it is: packed, and with
+        its own sizes. Where no reader does so, IDENTITY copies it for them; but for 4-bit types, which that does not
+        take, and what has no descriptor of its own. It is for when all outputs are there."""
+        readers: dict[GraphInput, list[tuple[int, str]]] = {}
+        for node in self._needed():
+            for field, view in self._reads[node].items():
+                if isinstance(view.source, GraphInput):
+                    readers.setdefault(view.source, []).append((node, field))
+        for source, ends in readers.items():
+            view = self._inputs[source]
+            if view.data_type.bits < 8 or not self._read_as_it_is.isdisjoint(ends):
+                continue
+            self.label(source.name)
+            try:
+                copy = self.operator("ELEMENT_WISE_IDENTITY", {"InputTensor": view})["OutputTensor"].source
+            except Unsupported:
+                continue
+            for node, field in ends:
+                self._reads[node][field] = replace(self._reads[node][field], source=copy)
+
     def built(self) -> BuiltGraph:
         """What leads to outputs. Raises Unsupported if nothing does."""
         if not self._outputs:
             raise Unsupported("it has no outputs")
         needed = self._needed()
         places = {node: place for place, node in enumerate(needed)}
-        inputs, edges, read = [], [], set(self._outputs.values())
+        order = {source: place for place, source in enumerate(self._inputs)}
+        inputs: list[tuple[tuple[int, bool], dict[str, Any]]] = []
+        edges, read = [], set(self._outputs.values())
         for node, place in places.items():
             for field, view in self._reads[node].items():
                 end = {"ToNodeIndex": place, "ToNodeInput": field}
                 source = view.source
                 if isinstance(source, GraphInput):
-                    inputs.append({"GraphInput": source.name} | end)
+                    comes = (order[source], (node, field) not in self._read_as_it_is)
+                    inputs.append((comes, {"GraphInput": source.name} | end))
                 else:
                     tensor = "Data" if isinstance(source, Constant) else source.tensor
                     edges.append({"FromNodeIndex": places[source.node], "FromNodeOutput": tensor} | end)
@@ -225,7 +261,7 @@ class Builder:
                     outputs[unused[-1]] = view.source
         document = {
             "Nodes": [self._nodes[node] for node in needed],
-            "InputEdges": inputs,
+            "InputEdges": [edge for _, edge in sorted(inputs, key=itemgetter(0))],
             "IntermediateEdges": edges,
             "OutputEdges": [
                 {"FromNodeIndex": places[source.node], "FromNodeOutput": source.tensor, "GraphOutput": name}
@@ -237,7 +273,7 @@ class Builder:
 
     def _node(self, node: dict[str, Any], reads: dict[str, View]) -> int:
         if len(self._nodes) >= MOST_NODES:
-            raise Unsupported("the graph has too many operators")
+            raise Unsupported(f"the graph has too many operators; it may have {MOST_NODES}")
         self._nodes.append(node)
         self._labels.append(self._label)
         self._reads.append(reads)

@@ -47,6 +47,11 @@ class WrongSizes(Exception):
         self.given, self.allowed = given, allowed
 
 
+def shown(sizes: Sequence[object]) -> str:
+    """As 2x3, with ? for what is free and has no name."""
+    return "x".join("?" if each in (None, "") else str(each) for each in sizes) or "a scalar"
+
+
 def missing_sizes(name: str, sizes: Sequence[object] | None) -> WrongSizes:
     """Those of the input `name`, of which the model has `sizes`: numbers, names or nothing."""
     own = None if sizes is None else [each or "?" for each in sizes]

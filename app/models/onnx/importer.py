@@ -17,7 +17,7 @@ from app.models import onnx
 from app.models.onnx.booleans import mark, mark_outputs
 from app.models.onnx.builder import Array, Builder, BuiltGraph
 from app.models.onnx.control import CONTROL, NOTHING, Context, Held, Nothing, Scope, Settled
-from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes, missing_sizes
+from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes, missing_sizes, shown
 from app.models.onnx.folding import OF_ANY_SIZE, SMALL, folded, is_foldable
 from app.models.onnx.loose import Loose
 from app.models.onnx.mapping import MAPPINGS, Node, Value
@@ -204,6 +204,8 @@ class _Importer:
                     [UnsupportedNode(name, "output", opsets_of(self._model).get("", 0), str(error))]
                 ) from None
             outputs[name] = ModelTensor(port.type, view.data_type, view.sizes)
+        if is_described:
+            self.build.describe_inputs()
         built = self.build.built()
         read = {edge["GraphInput"] for edge in built.document["InputEdges"]}
         return Imported(built, inputs, frozenset(inputs.keys() - read), outputs, self._nodes)
@@ -412,7 +414,7 @@ class _Importer:
     def _within(self, label: str) -> Iterator[None]:
         before = self._prefix
         if self._depth >= _DEEPEST:
-            raise Unsupported("graphs lie too deep in one another")
+            raise Unsupported(f"graphs lie too deep in one another; they may lie {_DEEPEST} deep")
         self._depth += 1
         self._prefix = f"{label}/"
         try:
@@ -425,7 +427,8 @@ class _Importer:
         """Count a node. There may be no end of those that follow one too many: nobody looks at them."""
         self._left -= 1
         if self._left < 0:
-            last = self._nodes[label]._replace(why="the graph has too many nodes")
+            why = f"the graph has too many nodes; with those of each turn of its loops it may have {MOST_NODES}"
+            last = self._nodes[label]._replace(why=why)
             raise NotSupported([*self._unsupported.values(), last])
 
     @contextmanager
@@ -473,7 +476,7 @@ def _sized(port: Port, given: Sequence[int] | None) -> ModelTensor:
         )
         if not fits:
             own = [each or "?" for each in port.sizes]
-            words = f"{port.name} is {'x'.join(map(str, given))}, where the model has {'x'.join(map(str, own))}."
+            words = f"{port.name} is {shown(given)}, where the model has {shown(own)}."
             raise WrongSizes(words, list(given), own)
     try:
         data_type = port.data_type

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.contract.suggestions import did_you_mean
+from app.models.onnx.errors import shown
 from app.models.onnx.files import opened
 from app.models.onnx.reading import Port, Signature
 from app.models.repository import text_format
@@ -196,6 +197,5 @@ def _merged(stated: _Stated, port: Port) -> tuple[int | str | None, ...] | None:
         for said, own in zip(stated.sizes, port.sizes, strict=True)
     )
     if not fits:
-        shown = ["x".join(str(each or "?") for each in sizes) for sizes in (stated.sizes, port.sizes)]
-        raise BadConfig(f"{stated.name} is {shown[0]} in config.pbtxt and {shown[1]} in the model.")
+        raise BadConfig(f"{stated.name} is {shown(stated.sizes)} in config.pbtxt and {shown(port.sizes)} in the model.")
     return tuple(own if said is None else said for said, own in zip(stated.sizes, port.sizes, strict=True))

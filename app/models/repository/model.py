@@ -219,7 +219,7 @@ def blaming_nodes(imported: Imported, made: Callable[[], T]) -> T:
             place = path[1] if len(path) > 1 and path[0] == "Nodes" else None
             label = imported.graph.labels[place] if isinstance(place, int) else ""
             known = imported.nodes.get(label) or UnsupportedNode(label or "the graph", "graph", 0, "")
-            blamed.setdefault(label, known._replace(why=violation.message))
+            blamed.setdefault(label, known._replace(why=violation.message.removesuffix(".")))
     raise NotSupported([*blamed.values()])
 
 

@@ -2,11 +2,17 @@
 
 from typing import NamedTuple
 
+from app.contract.scalars import UINT_MAX
 from app.models.onnx.errors import WrongSizes, missing_sizes
 from app.models.onnx.reading import Signature
 from app.models.onnx.tensors import Sizes
 from app.models.repository.model import SizesOfAll
 from app.settings import Unusable
+
+_ALLOWED = f"of sizes from 1 to {UINT_MAX}"
+
+STATED = f"1x3x224x224, or input:1x128,other:1x128 for several inputs, {_ALLOWED}"
+"""What a client is told to give."""
 
 
 class Stated(NamedTuple):
@@ -64,8 +70,8 @@ def parse_stated(text: str) -> Stated:
 
 def _sizes(text: str) -> Sizes:
     sizes = tuple(int(each) for each in text.split("x")) if text else ()
-    if any(each < 1 for each in sizes):
-        raise ValueError("sizes are at least 1")
+    if any(not 1 <= each <= UINT_MAX for each in sizes):
+        raise ValueError(_ALLOWED)
     return sizes
 
 
@@ -77,5 +83,6 @@ def _parsed(text: str) -> Warm:
         return Warm(name, parse_stated(rest))
     except ValueError:
         raise Unusable(
-            f"What to warm is {text!r}; give name=1x3x224x224, or name=input:1x128,other:1x128 for several inputs."
+            f"What to warm is {text!r}; give name=1x3x224x224, or name=input:1x128,other:1x128 for several inputs, "
+            f"{_ALLOWED}."
         ) from None
