@@ -197,32 +197,24 @@ def test_turns_without_nodes_carry_what_is_known_and_are_counted() -> None:
         import_model(model(ENDLESS, **known, trips=np.array(1 << 40)), {})
 
 
-def test_a_loop_without_a_condition_goes_on_whatever_its_body_says() -> None:
-    never = np.array(False)
-    made = model(
-        LOOP.replace("on = Less(i, two)", "on = Identity(no)").replace(", yes, x", ", , x"), trips=np.array(3), no=never
-    )
-    assert len(run(made, {"x": np.array([1, 2], np.float32)})["all"]) == 3
-
-
-@pytest.mark.parametrize("inputs", ["trips", "trips, ", "trips, , "])
-def test_a_loop_that_is_given_no_condition_asks_for_none(inputs: str) -> None:
-    """Whether it is left out or the last input before it is."""
+@pytest.mark.parametrize("inputs", ["trips", "trips, ", "trips, , ", ", , "])
+@pytest.mark.parametrize(("last", "turns"), [(2, 3), (9, 4)])
+def test_a_loop_that_is_given_no_condition_ends_when_its_body_says_so(inputs: str, last: int, turns: int) -> None:
+    """Whether it is left out or the last input before it is; as in onnxruntime."""
     made = model(
         f"m (float[2] x) => (float[n,2] all) {{ all = Loop<body = b (int64 i, bool go) => (bool on, float[2] e) {{"
-        f"on = Identity(no) f = Cast<to=1>(i) e = Add(x, f) }}>({inputs}) }}",
-        trips=np.array(3),
-        no=np.array(False),
+        f"on = Less(i, last) f = Cast<to=1>(i) e = Add(x, f) }}>({inputs}) }}",
+        trips=np.array(4),
+        last=np.array(last),
     )
-    np.testing.assert_array_equal(run(made, {"x": X[0, 0, :2]})["all"], [X[0, 0, :2] + k for k in range(3)])
+    expected = [X[0, 0, :2] + k for k in range(turns if "trips" in inputs else last + 1)]
+    np.testing.assert_array_equal(run(made, {"x": X[0, 0, :2]})["all"], expected)
 
 
 def test_a_loop_with_a_condition_alone() -> None:
     known = {"yes": np.array(True), "no": np.array(False), "two": np.array(2)}
     made = run(model(LOOP.replace("(trips, yes, x)", "(, yes, x)"), **known), {"x": np.array([1, 2], np.float32)})
     assert len(made["all"]) == 3
-    with pytest.raises(NotSupported, match="it goes on forever"):
-        import_model(model(LOOP.replace("(trips, yes, x)", "(, , x)"), **known), {})
     going = LOOP.replace("on = Less(i, two)", "on = Identity(go)")  # as it is told
     made = run(model(going, **known, trips=np.array(3)), {"x": np.array([1, 2], np.float32)})
     assert len(made["all"]) == 3

@@ -114,24 +114,21 @@ def _are_equal(each: Value, other: Value) -> bool:
 
 
 def _loop(runner: Runner, proto: "NodeProto", context: Context, inputs: Sequence[Given]) -> Sequence[Held | None]:
+    """What the body says ends it, also where the node has no condition. ONNX's page has that ignored then; onnxruntime
+    heeds it, and onnxscript writes a `for` that may break so."""
     body = {each.name: each.g for each in proto.attribute}["body"]
     names, outputs = [each.name for each in body.input], [each.name for each in body.output]
     most = None if inputs[0] is None else int(_known(inputs[0], "trip count").reshape(()))
-    goes_on: Any = inputs[1] if len(inputs) > 1 else None
-    is_asked = goes_on is not None or most is None  # or what the body says of it counts for nothing
+    goes_on: Any = np.array(True) if len(inputs) < 2 or inputs[1] is None else inputs[1]
     carried: list[Any] = list(inputs[2:])
     scanned: list[list[Any]] = [[] for _ in outputs[1 + len(carried) :]]
     turn = 0
-    while most is None or turn < most:
-        if goes_on is not None and not _known(goes_on, "condition").all():
-            break
-        if goes_on is None and most is None:
-            raise Unsupported("it goes on forever")
+    while (most is None or turn < most) and _known(goes_on, "condition").all():
         given = zip(names, [np.array(turn, np.int64), np.array(True), *carried], strict=False)
         made = _turn(runner, body, turn, dict(given), context)
         if made is None:
             return [NOTHING] * len(proto.output)
-        goes_on, carried = made[0] if is_asked else None, made[1 : 1 + len(carried)]
+        goes_on, carried = made[0], made[1 : 1 + len(carried)]
         for each, value in zip(scanned, made[1 + len(carried) :], strict=True):
             each.append(value)
         turn += 1
