@@ -132,7 +132,9 @@ def test_the_newest_version_goes_without_saying(client: httpx.Client) -> None:
     for version, weight in (("", 10), ("/versions/1", 1), ("/versions/9", 9)):
         made = infer(client, f"versions{version}", model_version=version.rpartition("/")[2] or "10")
         np.testing.assert_array_equal(made["y"], affine_of(X, weight))
-    assert client.get("/v2/models/versions/versions/2/ready").status_code == 404
+    missing = client.get("/v2/models/versions/versions/2/ready")
+    assert missing.status_code == 404
+    assert missing.json()["error"] == "Model versions has no version 2; there is 1, 9, 10."
     assert client.get("/v2/models/versions/versions/9/ready").json() == {"name": "versions", "ready": True}
 
 
