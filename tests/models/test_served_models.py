@@ -53,6 +53,7 @@ def fill(folder: Path) -> None:
     (folder / "broken.onnx").write_bytes(b"no model")
     put(folder / "activation_celu.onnx", affine())
     put(folder / "unread.onnx", model("m (float[2] x, int64[n] z) => (int64[2] y) { y = Cast<to=7>(x) }"))
+    put(folder / "any.onnx", model("m (float[] x) => (float[] y) { y = Neg(x) }"))
     (folder / "notes.txt").write_text("no model either")
 
 
@@ -93,6 +94,15 @@ def test_metadata_say_what_is_free(client: httpx.Client) -> None:
     }  # fmt: skip
     assert told["versions"] == ["1"]
     assert client.get("/v2/models/versions").json()["versions"] == ["1", "9", "10"]
+
+
+def test_how_many_dimensions_there_are_may_be_free(client: httpx.Client) -> None:
+    (told,) = client.get("/v2/models/any").json()["inputs"]
+    assert (told["shape"], told["parameters"]["dimension_counts"]) == ([-1], [*range(9)])
+    for x in (X, X[0], X[0, 0], X[None]):
+        np.testing.assert_array_equal(infer(client, "any", x)["y"], -x)
+    response = client.post("/v2/models/any/infer", json={"inputs": [wire.listed("x", X[:0])]})
+    assert response.json()["error"] == "Input x is FP32 [0, 3]; it must be FP32 [-1]."
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
