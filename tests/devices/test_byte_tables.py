@@ -140,7 +140,8 @@ def test_what_is_beside_the_byte(device: NumpyDevice, tables: mock.Mock) -> None
     """A number for all elements may be, also ahead of it; neither numbers for each may, nor what all of a row make."""
     sizes, one = (64, 64), [0, 0]
     byte, whole, scale = tensor("UINT8", sizes), tensor(sizes=sizes), tensor(sizes=sizes, Strides=one)
-    gate, to_power = {"InputTensor": whole}, {"InputTensor": scale, "ExponentTensor": whole}
+    gate: Document = {"InputTensor": whole}
+    to_power: Document = {"InputTensor": scale, "ExponentTensor": whole}
     x = RANDOM.integers(0, 256, sizes).astype(np.uint8)
     cases: list[tuple[str, Document, Document, int]] = [
         ("ELEMENT_WISE_POW", to_power, scale, 1),
@@ -150,13 +151,14 @@ def test_what_is_beside_the_byte(device: NumpyDevice, tables: mock.Mock) -> None
     ]
     for kind, of, scales, count in cases:
         zero = tensor("UINT8", sizes, Strides=one)
-        restored = {"InputTensor": byte, "ScaleTensor": scales, "ZeroPointTensor": zero, "OutputTensor": whole}
+        restored: Document = {"InputTensor": byte, "ScaleTensor": scales, "ZeroPointTensor": zero}
         steps = RANDOM.random(x.size if scales is whole else 1, np.float32) / 20
-        nodes = [constant(), constant(), node("ELEMENT_WISE_DEQUANTIZE_LINEAR", **restored)]
+        nodes = [constant(), constant(), node("ELEMENT_WISE_DEQUANTIZE_LINEAR", OutputTensor=whole, **restored)]
         nodes.append(node(kind, OutputTensor=whole, **of))
         edges = [between(0, 2, 1), between(1, 2, 2), between(2, 3, len(of) - 1)]
         edges += [between(0, 3)] if len(of) > 1 else []
-        document, data = graph(nodes, [into(0, 2)], [out(3)], edges), {0: steps, 1: np.array([7], np.uint8)}
+        document = graph(nodes, [into(0, 2)], [out(3)], edges)
+        data: dict[int, Array] = {0: steps, 1: np.array([7], np.uint8)}
         tables.reset_mock()
         found = dispatched(device, document, data, [x], np.zeros(sizes, np.float32))
         assert tables.call_count == count, kind
