@@ -255,6 +255,10 @@ def test_what_is_on_a_gpu_waits_for_no_others_to_be_run_together(tmp_path: Path)
             np.testing.assert_array_equal(at(memory, 64, X), -X)
             (told,) = sharing.get("/v2/models/rows/stats").json()["model_stats"]
             assert (told["execution_count"], told["inference_count"], told["batch_stats"]) == (number + 1,) * 2 + ([],)
+        for device in ("numpy", "cuda:0"):  # as is asked for, also of those that are run together
+            document = {"inputs": [listed("x", X)], "parameters": {"device": device}}
+            answer, _ = split(sharing.post("/v2/models/rows/infer", document))
+            assert answer["parameters"]["device"] == device
         runner.run(sharing.client.aclose())
         sharing.repository.close()
         sharing.service.close()
