@@ -246,7 +246,7 @@ def test_what_is_on_a_gpu_waits_for_no_others_to_be_run_together(tmp_path: Path)
         put(memory, X, 0)
         sharing.register("r", memory)
         outputs = [{"name": "y", "parameters": shared("r", 24, 64)}]
-        document = {"inputs": [tensor("x", X, parameters=shared("r", 24))], "outputs": outputs}
+        document: dict[str, Any] = {"inputs": [tensor("x", X, parameters=shared("r", 24))], "outputs": outputs}
         content = json.dumps(document)
         for number, asked in enumerate([content, content, content, content + LIGHT * " "]):
             memory[64:88] = 0
