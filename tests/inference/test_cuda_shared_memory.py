@@ -242,17 +242,18 @@ def test_what_is_on_a_gpu_waits_for_no_others_to_be_run_together(tmp_path: Path)
     with asyncio.Runner() as runner:
         sharing = Sharing(tmp_path, runner, models=str(tmp_path / "models"), max_batch=4)
         sharing.repository.open()
-        memory = page()
-        put(memory, X, 0)
-        sharing.register("r", memory)
-        outputs = [{"name": "y", "parameters": shared("r", 24, 64)}]
+        source, target = page(), page()
+        put(source, X, 0)
+        sharing.register("r", source)
+        sharing.register("s", target)
+        outputs = [{"name": "y", "parameters": shared("s", 24, 64)}]
         document: dict[str, Any] = {"inputs": [tensor("x", X, parameters=shared("r", 24))], "outputs": outputs}
         content = json.dumps(document)
         for number, asked in enumerate([content, content, content, content + LIGHT * " "]):
-            memory[64:88] = 0
+            target[64:88] = 0
             answer, _ = split(runner.run(sharing.client.post("/v2/models/rows/infer", content=asked)))
             assert answer["parameters"]["device"] == "cuda:0"
-            np.testing.assert_array_equal(at(memory, 64, X), -X)
+            np.testing.assert_array_equal(at(target, 64, X), -X)
             (told,) = sharing.get("/v2/models/rows/stats").json()["model_stats"]
             assert (told["execution_count"], told["inference_count"], told["batch_stats"]) == (number + 1,) * 2 + ([],)
         for device in ("numpy", "cuda:0"):  # as is asked for, also of those that are run together
@@ -291,6 +292,7 @@ def test_status(sharing: Sharing) -> None:
         ({"raw_handle": {"b64": base64.b64encode(bytes(64)).decode()}}, "raw_handle leads to no memory of another"),
         ({"raw_handle": {"b64": base64.b64encode(bytes(63)).decode()}}, "b64 of raw_handle is no base64 of 64 bytes"),
         ({"raw_handle": {"b64": "x" * 88}}, "b64 of raw_handle is no base64 of 64 bytes"),
+        ({"raw_handle": {"b64": base64.b64encode(bytes(64)).decode() + "!"}}, "b64 of raw_handle is no base64 of 64"),
         ({"raw_handle": {"b64": "\u00e4" * 88}}, "b64 of raw_handle is no base64 of 64 bytes"),
         ({"raw_handle": "AAAA"}, "raw_handle is"),
         ({"raw_handle": {}}, "raw_handle: b64 is missing; it is required here."),
