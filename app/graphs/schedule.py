@@ -98,7 +98,7 @@ class InitializedGraph:
     def only(self) -> Dispatchable | None:
         """What all of it is, if that is one step over just its inputs and outputs, in their order."""
         schedule = self.schedule
-        if len(schedule.steps) > 1 or schedule.steps[0].clears:
+        if len(schedule.steps) > 1:
             return None
         (step,) = schedule.steps
         for room, places, tensors in (

@@ -136,6 +136,37 @@ def test_tensors_with_gaps(device: NumpyDevice, tables: mock.Mock) -> None:
     assert tables.call_count == 1
 
 
+def test_what_is_beside_the_byte(device: NumpyDevice, tables: mock.Mock) -> None:
+    """A number for all elements may be, also ahead of it; neither numbers for each may, nor what all of a row make."""
+    sizes, one = (64, 64), [0, 0]
+    byte, whole, scale = tensor("UINT8", sizes), tensor(sizes=sizes), tensor(sizes=sizes, Strides=one)
+    gate: Document = {"InputTensor": whole}
+    to_power: Document = {"InputTensor": scale, "ExponentTensor": whole}
+    x = RANDOM.integers(0, 256, sizes).astype(np.uint8)
+    cases: list[tuple[str, Document, Document, int]] = [
+        ("ELEMENT_WISE_POW", to_power, scale, 1),
+        ("ACTIVATION_SIGMOID", gate, scale, 1),
+        ("ACTIVATION_SIGMOID", gate, whole, 0),
+        ("ACTIVATION_SOFTMAX", gate, scale, 0),
+    ]
+    for kind, of, scales, count in cases:
+        zero = tensor("UINT8", sizes, Strides=one)
+        restored: Document = {"InputTensor": byte, "ScaleTensor": scales, "ZeroPointTensor": zero}
+        steps = RANDOM.random(x.size if scales is whole else 1, np.float32) / 20
+        nodes = [constant(), constant(), node("ELEMENT_WISE_DEQUANTIZE_LINEAR", OutputTensor=whole, **restored)]
+        nodes.append(node(kind, OutputTensor=whole, **of))
+        edges = [between(0, 2, 1), between(1, 2, 2), between(2, 3, len(of) - 1)]
+        edges += [between(0, 3)] if len(of) > 1 else []
+        document = graph(nodes, [into(0, 2)], [out(3)], edges)
+        data: dict[int, Array] = {0: steps, 1: np.array([7], np.uint8)}
+        tables.reset_mock()
+        found = dispatched(device, document, data, [x], np.zeros(sizes, np.float32))
+        assert tables.call_count == count, kind
+        with mock.patch.object(byte_tables, "LEAST", MOST):
+            computed = dispatched(device, document, data, [x], np.zeros(sizes, np.float32))
+        assert found.tobytes() == computed.tobytes(), kind
+
+
 def test_numbers_that_a_dispatch_brings_are_in_no_table() -> None:
     silu = Silu("UINT8", "UINT8", (1, 2048))
     constants = {index: each.tobytes() for index, each in silu.data.items()}

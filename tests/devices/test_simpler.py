@@ -68,10 +68,22 @@ def test_blocks(devices: list[NumpyDevice], kind: str, name: str, whole: str, co
     np.testing.assert_array_equal(found[0].view(np.uint8), expected[0].view(np.uint8))
 
 
-def test_blocks_that_do_not_fit_or_are_of_half_a_byte(devices: list[NumpyDevice]) -> None:
-    for counts, whole in (([[2, 1], [3, 1]], "uint8"), ([[2, 1], [1, 1]], "uint4")):
-        document = quantization("QUANTIZE", [6, 60], counts, "float32", whole)
+def test_blocks_that_do_not_fit_are_of_half_a_byte_or_of_too_many_dimensions(devices: list[NumpyDevice]) -> None:
+    for sizes, counts, whole in (
+        ([6, 60], [[2, 1], [3, 1]], "uint8"),
+        ([6, 60], [[2, 1], [1, 1]], "uint4"),
+        ([4] * 8, [[2] * 8], "uint8"),
+    ):
+        document = quantization("QUANTIZE", sizes, counts, "float32", whole)
         assert isinstance(devices[1]._kernel(compiled(document), None, 1), CallKernel)
+
+
+def test_a_block_of_one_element(devices: list[NumpyDevice]) -> None:
+    document = quantization("QUANTIZE", [1, 1], [[1, 1], [1, 1]], "float32", "uint8")
+    x, scale, zero = np.full((1, 1), 7, np.float32), np.full((1, 1), 2, np.float32), np.full((1, 1), 10, np.uint8)
+    kernel, (expected, found) = made(devices, document, [x, scale, zero])
+    assert isinstance(kernel, NumpyKernel)
+    assert expected[0].item() == found[0].item() == 14
 
 
 @pytest.mark.parametrize(

@@ -290,6 +290,8 @@ def test_reductions_by_position_keep_their_kernels() -> None:
     document = graph([sliced((4, 7), 1, 1), softmax, relu(desc=tensor(sizes=(4, 6)))], [into(0, 0)], [out(2)])
     document["IntermediateEdges"] = [between(0, 1), between(1, 2)]
     assert kernels(document) == [(0,), (1, 2)]
+    # Also where only what is put into a reduction goes by coordinates.
+    assert kernels(in_turn([sliced((4, 7), 1, 1), absolute((4, 6)), softmax])) == [(0,), (1, 2)]
 
 
 def test_bits_are_moved_as_they_are() -> None:

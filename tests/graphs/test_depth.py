@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.contract.constants import DataType
 from app.contract.violations import ContractError
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cuda.lowering import lower
 from app.formula.structures import Questions, Structures
+from app.formula.values import FLOAT32, Input, exp
 from app.graphs.graph import Graph
+from app.graphs.members import Depth, size_of
 from app.graphs.schedule import InitializedGraph, schedule
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Role
+from app.programs.program import Map
 from tests.gpu import first_gpu
 from tests.graphs.documents import Document, between, graph, into, node, out, resolved, tensor
 
@@ -67,6 +71,14 @@ def test_every_operator_in_itself_many_times(data_type: str) -> None:
                     inputs = list(step.dispatchable.program.inputs.items())
                     lower(Questions(step.dispatchable.numbers).ask, made.expression, inputs, made.stored)
     assert deep > 5
+
+
+def test_how_deep_a_formula_is() -> None:
+    """What is no instruction of a processor is written in several."""
+    x = Input(FLOAT32, "x", DataType.FLOAT32)
+    assert size_of(Map(x, DataType.FLOAT32)) == (1, Depth(1, 1))
+    assert size_of(Map(exp(exp(x + x)), DataType.FLOAT32)) == (4, Depth(4, 1 + 1 + 16 + 16))
+    assert Depth(1, 2).below(Depth(30, 40)) == Depth(31, 42)
 
 
 @pytest.mark.gpu

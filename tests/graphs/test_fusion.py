@@ -166,6 +166,10 @@ def test_what_is_read_as_another_type_is_in_memory() -> None:
 def test_an_output_of_the_graph_is_in_memory() -> None:
     document = graph([relu(), relu()], [into(0, 0)], [out(0), out(1, 1)], [between(0, 1)])
     assert nodes(document) == [(0,), (1,)]
+    # What it is made of is not computed again by its reader.
+    edges = [between(0, 1), between(0, 2), between(1, 2, 1)]
+    document = graph([tanh(InputTensor=tensor()), relu(), add()], [into(0, 0)], [out(1), out(2, 1)], edges)
+    assert nodes(document) == [(0,), (1,), (2,)]
 
 
 def test_what_does_the_same_is_done_once() -> None:
@@ -340,17 +344,28 @@ def test_outputs_are_written_where_they_go() -> None:
     made = planned(graph([relu(), relu()], [into(0, 0)], [out(0), out(1, 1)], [between(0, 1)]))
     assert made.scratch_bytes == 0
     assert [step.writes[0].room for step in made.steps] == [Room.OUTPUT, Room.OUTPUT]
+    (step,) = planned(in_turn(relu(OutputTensor=tensor(Strides=[4, 1])))).steps
+    assert not step.clears, "what lies between its elements stays"
 
 
 def test_a_reader_beyond_an_output_reads_zeros() -> None:
-    """FLOAT16 [3] is 6 bytes, and 8 with what rounds it up, which the reader reads."""
+    """FLOAT16 [3] is 6 bytes, and 8 with what rounds it up, which a reader reads, before or after others."""
     half = tensor("FLOAT16", (3,))
-    document = graph(
-        [relu(desc=half), identity(tensor("UINT8", (8,)))], [into(0, 0)], [out(0), out(1, 1)], [between(0, 1)]
-    )
-    made = planned(document)
-    assert [place.size for place in made.steps[0].clears] == [8]
-    assert made.scratch_bytes == ALIGNMENT
+    beyond, within = identity(tensor("UINT8", (8,))), identity(tensor("UINT8", (6,)))
+    for readers in ([beyond], [beyond, within], [within, beyond]):
+        outputs = [out(number, number) for number in range(len(readers) + 1)]
+        edges = [between(0, number + 1) for number in range(len(readers))]
+        made = planned(graph([relu(desc=half), *readers], [into(0, 0)], outputs, edges))
+        assert [place.size for place in made.steps[0].clears] == [8]
+        assert made.scratch_bytes == ALIGNMENT
+
+
+def test_what_is_copied_at_last_stays_until_then() -> None:
+    every = [relu(desc=tensor("FLOAT16", (3,))), identity(tensor("UINT8", (8,)))]
+    every += [softmax(axes=(number % 2,)) for number in range(3)]
+    edges = [between(0, 1), between(2, 3), between(3, 4)]
+    made = planned(graph(every, [into(0, 0), into(1, 2)], [out(0), out(1, 1), out(4, 2)], edges))
+    assert made.scratch_bytes == 3 * ALIGNMENT  # beside two of the others
 
 
 def test_memory_is_used_again() -> None:
@@ -359,6 +374,7 @@ def test_memory_is_used_again() -> None:
     made = planned(document)
     assert len(made.steps) == count
     assert made.scratch_bytes == 2 * ALIGNMENT  # what a kernel reads, and what it writes
+    assert not any(step.clears for step in made.steps), "elements are everywhere"
 
 
 def at_random(rng: random.Random) -> dict[int, tuple[int, int, int]]:

@@ -118,9 +118,9 @@ REFUSED: dict[str, tuple[Document, str, Any, Any]] = {
     ),
     "graph input beyond": (ONE | {"InputCount": 0}, "/InputEdges/0/GraphInputIndex", 0, "< 0"),
     "graph output beyond": (
-        graph([relu()], [into(0, 0)], [out(0), out(0, 1)], OutputCount=1),
+        graph([relu()], [into(0, 0)], [out(0), out(0, 3)], OutputCount=1),
         "/OutputEdges/1/GraphOutputIndex",
-        1,
+        3,
         "< 1",
     ),
     "neither index nor name": (

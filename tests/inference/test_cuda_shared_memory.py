@@ -4,6 +4,7 @@ for the tests that are marked `gpu`."""
 import asyncio
 import base64
 import gc
+import json
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 
 from app.engine.service import Service
 from app.http.core.asgi import Application
+from app.http.core.documents import LIGHT
 from app.http.core.keys import Keys
 from app.http.server.limit import ConnectionLimit
 from app.main import create_app, handler_of
@@ -30,6 +32,7 @@ from tests.gpu import first_gpu
 from tests.http.load import wait_until
 from tests.inference.wire import X, behind, body, error_of, listed, split, tensor
 from tests.messages import Array
+from tests.models.documents import model
 from tests.readme import code
 
 STATUS, UNREGISTER = "/v2/cudasharedmemory/status", "/v2/cudasharedmemory/unregister"
@@ -43,13 +46,14 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ co
 class Sharing:
     """A service in this process whose GPU, cuda:0, is the CPU, and a client of it."""
 
-    def __init__(self, folder: Path, runner: asyncio.Runner) -> None:
-        self.service = Service(Settings(threads=2, gpus="none", shared_memory=True))
+    def __init__(self, folder: Path, runner: asyncio.Runner, **settings: Any) -> None:
+        self.service = Service(Settings(threads=2, gpus="none", shared_memory=True, **settings))
         self.service.open()
         self.gpu = CudaDeviceOnCpu(BuiltKernels(folder))
         self._runner = runner
         self.join([self.gpu])
         made = create_app(self.service.settings, self.service, ConnectionLimit())
+        self.repository = made.state.inference.models.repository
         app = Application(handler_of(made, self.service.settings, Keys("", "")), made)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
 
@@ -229,6 +233,38 @@ def test_calls_and_graphs(sharing: Sharing) -> None:
     assert told["inference_stats"]["success"]["count"] == 3
 
 
+@needs_compiler
+def test_what_is_on_a_gpu_waits_for_no_others_to_be_run_together(tmp_path: Path) -> None:
+    """And is counted as what was run alone, also where a worker has to read it first."""
+    (tmp_path / "models").mkdir()
+    served = model("m (float[n,3] x) => (float[n,3] y) { y = Neg(x) }")
+    (tmp_path / "models" / "rows.onnx").write_bytes(served.SerializeToString())
+    with asyncio.Runner() as runner:
+        sharing = Sharing(tmp_path, runner, models=str(tmp_path / "models"), max_batch=4)
+        sharing.repository.open()
+        source, target = page(), page()
+        put(source, X, 0)
+        sharing.register("r", source)
+        sharing.register("s", target)
+        outputs = [{"name": "y", "parameters": shared("s", 24, 64)}]
+        document: dict[str, Any] = {"inputs": [tensor("x", X, parameters=shared("r", 24))], "outputs": outputs}
+        content = json.dumps(document)
+        for number, asked in enumerate([content, content, content, content + LIGHT * " "]):
+            target[64:88] = 0
+            answer, _ = split(runner.run(sharing.client.post("/v2/models/rows/infer", content=asked)))
+            assert answer["parameters"]["device"] == "cuda:0"
+            np.testing.assert_array_equal(at(target, 64, X), -X)
+            (told,) = sharing.get("/v2/models/rows/stats").json()["model_stats"]
+            assert (told["execution_count"], told["inference_count"], told["batch_stats"]) == (number + 1,) * 2 + ([],)
+        for device in ("numpy", "cuda:0"):  # as is asked for, also of those that are run together
+            document = {"inputs": [listed("x", X)], "parameters": {"device": device}}
+            answer, _ = split(sharing.post("/v2/models/rows/infer", document))
+            assert answer["parameters"]["device"] == device
+        runner.run(sharing.client.aclose())
+        sharing.repository.close()
+        sharing.service.close()
+
+
 def test_status(sharing: Sharing) -> None:
     assert sharing.get(STATUS).json() == []
     first, second = page(), page()
@@ -256,6 +292,7 @@ def test_status(sharing: Sharing) -> None:
         ({"raw_handle": {"b64": base64.b64encode(bytes(64)).decode()}}, "raw_handle leads to no memory of another"),
         ({"raw_handle": {"b64": base64.b64encode(bytes(63)).decode()}}, "b64 of raw_handle is no base64 of 64 bytes"),
         ({"raw_handle": {"b64": "x" * 88}}, "b64 of raw_handle is no base64 of 64 bytes"),
+        ({"raw_handle": {"b64": base64.b64encode(bytes(64)).decode() + "!"}}, "b64 of raw_handle is no base64 of 64"),
         ({"raw_handle": {"b64": "\u00e4" * 88}}, "b64 of raw_handle is no base64 of 64 bytes"),
         ({"raw_handle": "AAAA"}, "raw_handle is"),
         ({"raw_handle": {}}, "raw_handle: b64 is missing; it is required here."),

@@ -266,6 +266,39 @@ def test_every_operator_is_a_model_that_answers_as_a_dispatch_does(client: httpx
     assert found == b"".join(output["data"] for output in made.values())
 
 
+def test_an_optional_output_is_made_where_it_is_asked_for(client: httpx.Client) -> None:
+    """Its type and sizes follow from the others, those that are required included."""
+    state = np.array([[[[0, 0, 7, 3, 2, 1]]]], np.uint32)
+    document: dict[str, Any] = {
+        "inputs": [listed("InputStateTensor", state)],
+        "parameters": {
+            "GeneratorType": "PHILOX_4X32_10",
+            "OutputTensor.DataType": "UINT32",
+            "OutputTensor.Sizes": [1, 1, 1, 5],
+        },
+    }
+    path = "/v2/models/random_generator/infer"
+    alone, _ = split(post(client, path, document))
+    outputs = [{"name": "OutputTensor"}, {"name": "OutputStateTensor"}]
+    both, _ = split(post(client, path, document | {"outputs": outputs}))
+    assert [each["name"] for each in alone["outputs"]] == ["OutputTensor"]
+    numbers, after = both["outputs"]
+    assert numbers == alone["outputs"][0]
+    assert (after["datatype"], after["shape"]) == ("UINT32", [1, 1, 1, 6])
+    assert after["data"] != state.ravel().tolist()
+    document["parameters"]["OutputStateTensor.Sizes"] = [1, 1, 1, 6]
+    assert split(post(client, path, document | {"outputs": outputs}))[0] == both
+
+
+def test_tensors_of_an_array_are_given_in_any_order(client: httpx.Client) -> None:
+    tensors = [np.full((1, place % 3 + 1), place, np.float32) for place in range(12)]
+    inputs = [listed(f"InputTensors[{place}]", each) for place, each in enumerate(tensors)]
+    parameters = {"Axis": 1, "OutputTensor.DataType": "FP32", "OutputTensor.Sizes": [1, 24]}
+    for given in (inputs, inputs[::-1]):
+        answer, _ = split(post(client, "/v2/models/join/infer", {"inputs": given, "parameters": parameters}))
+        np.testing.assert_array_equal(array_of(answer, b""), np.hstack(tensors))
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [([2], [1]), ([2, 3], [3]), ([2, 3], [2, 1]), ([2, 1], [1, 3]), ([1], [2, 2, 2]), ([3, 1, 2], [4, 1])],
@@ -283,6 +316,15 @@ def test_shapes_are_broadcast_as_numpy_does(client: httpx.Client, a: list[int], 
     (made,) = answer["outputs"]
     assert made["shape"] == list((one - other).shape)
     assert made["data"] == (one - other).reshape(-1).tolist()
+
+
+def test_only_what_must_be_of_equal_sizes_is_broadcast(client: httpx.Client) -> None:
+    indices = np.array([[[[0, 2], [5, 7]]]], np.uint32)
+    inputs = [listed("InputTensor", np.array([[[[3, 4]]]], np.float32)), listed("IndicesTensor", indices)]
+    parameters = {"OutputTensor.DataType": "FP32", "OutputTensor.Sizes": [1, 1, 2, 4]}
+    path = "/v2/models/max_unpooling/infer"
+    answer, _ = split(post(client, path, {"inputs": inputs, "parameters": parameters}))
+    np.testing.assert_array_equal(array_of(answer, b""), [[[[3, 0, 4, 0], [0, 3, 0, 4]]]])
 
 
 def test_shapes_that_cannot_be_broadcast(client: httpx.Client) -> None:

@@ -164,6 +164,8 @@ def test_statistics_count_what_was_done(start_server: ServerFactory) -> None:
         for name in ("success", "fail", *parts):
             labels = f'operator="DML_OPERATOR_ACTIVATION_CELU",part="{name}"'
             assert f"dmlserve_inference_seconds_total{{{labels}}} {counted[name]['ns'] / 1e9}" in metrics
+        for name in ("entries", "hits_total"):  # what came twice was kept, and found the third time
+            assert f'dmlserve_cache_{name}{{cache="inferences"}} 1.0' in metrics
         every = client.get("/v2/models/stats").json()["model_stats"]
         assert {each["name"]: each["inference_count"] for each in every} == dict.fromkeys(OPERATORS, 0) | {
             "DML_OPERATOR_ACTIVATION_CELU": 3

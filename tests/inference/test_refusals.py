@@ -103,6 +103,7 @@ def test_what_is_wrong_is_said(client: httpx.Client, document: Any, said: str) -
         ({"Alpha": 0}, "Alpha is 0 but the formula divides by it; give any other number."),
         ({"Alpha": 1, "Alpha.Scale": 1}, "Alpha.Scale is given twice, dotted and not."),
         ({"Alpha.Scale": 1, "Alpha": 1}, "Alpha is given twice, dotted and not."),
+        ({"Alpha": 1, "Alpha.Scale.x": 1}, "Alpha.Scale.x is given twice, dotted and not."),
         ({"Alpha" + ".a" * 50: 1}, "Alpha is an object with a; it must be a number."),
         ({"feature_level": "9_0"}, 'feature_level is "9_0"; it must be the name of a DML constant'),
         (

@@ -1,6 +1,7 @@
 """Triton's system shared memory: regions by name, and nothing outside them."""
 
 import fcntl
+import json
 import os
 import resource
 import signal
@@ -181,10 +182,11 @@ def test_a_region_that_is_not_all_in_the_object(
         ({"key": "k", "byte_size": 4, "offset": -1}, "offset is -1; it must be >= 0."),
         ({"key": 1, "byte_size": 4}, "key is 1; it must be a string."),
         ({"key": "k", "byte_size": 4, "flags": 1}, "flags is not a field here"),
+        (None, "The document is null; it must be an object."),
     ],
 )
-def test_registrations_that_are_none(client: httpx.Client, document: dict[str, Any], said: str) -> None:
-    response = client.post("/v2/systemsharedmemory/region/r/register", json=document)
+def test_registrations_that_are_none(client: httpx.Client, document: dict[str, Any] | None, said: str) -> None:
+    response = client.post("/v2/systemsharedmemory/region/r/register", content=json.dumps(document))
     assert error_of(response).startswith(said)
 
 
@@ -263,6 +265,10 @@ def test_outputs_that_overlap(client: httpx.Client, memory: Memory, first: int, 
     places["OutputTensors[1]"]["shared_memory_offset"] = first + 8  # right behind the other one
     assert split_into(client, places).status_code == 200
     assert bytes(memory.buf[first : first + 24]) == np.hstack([X[:, :1].ravel(), X[:, 1:].ravel()]).tobytes()
+    register(client, "s", memory.name, 100, 1000)
+    places["OutputTensors[1]"] = shared("s", 16, second)  # another one has its own offsets
+    assert split_into(client, places).status_code == 200
+    assert bytes(memory.buf[1000 + second :][:16]) == X[:, 1:].tobytes()
 
 
 def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, memory: Memory) -> None:
@@ -273,8 +279,12 @@ def test_an_object_that_shrinks(client: httpx.Client, sharing: RunningServer, me
     assert "has become smaller since; register it again." in error_of(post(client, CELU, document))
     outputs = [{"name": "OutputTensor", "parameters": shared("r", 24, 100)}]
     document = {"inputs": [listed("InputTensor", X)], "outputs": outputs}
-    assert "has become smaller since; register it again." in error_of(post(client, CELU, document))
-    assert os.stat(f"/dev/shm/{memory.name}").st_size == 10
+    for left in (10, 100 + 23):
+        os.truncate(f"/dev/shm/{memory.name}", left)
+        assert "has become smaller since; register it again." in error_of(post(client, CELU, document))
+        assert os.stat(f"/dev/shm/{memory.name}").st_size == left
+    os.truncate(f"/dev/shm/{memory.name}", 100 + 24)
+    assert post(client, CELU, document).status_code == 200
     assert sharing.process.poll() is None
     os.truncate(f"/dev/shm/{memory.name}", 4096)
 

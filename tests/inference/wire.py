@@ -53,6 +53,7 @@ def split(response: httpx.Response) -> tuple[dict[str, Any], bytes]:
     """The JSON of a successful answer, and what is behind it."""
     assert response.status_code == 200, response.text
     size = int(response.headers.get(LENGTH, len(response.content)))
+    assert (LENGTH in response.headers) == (size < len(response.content))
     kind = "application/octet-stream" if LENGTH in response.headers else "application/json"
     assert response.headers["content-type"] == kind
     return json.loads(response.content[:size]), response.content[size:]

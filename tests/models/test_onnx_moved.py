@@ -195,6 +195,18 @@ def test_it_is_not_by_a_scale_that_loses_digits(scale: float) -> None:
     assert (QUANTIZE, "UINT8") in compared(model([helper.make_node("Identity", ["a"], ["x"])], each, each), each)
 
 
+def test_a_scale_that_comes_with_a_request_may_lose_digits() -> None:
+    made = model([helper.make_node("Identity", ["a"], ["x"])], SAME, SAME)
+    made.graph.node[-1].input[1:] = ["as", "az"]
+    (scale,) = (each for each in made.graph.initializer if each.name == "as")
+    made.graph.initializer.remove(scale)
+    made.graph.input.append(helper.make_tensor_value_info("as", scale.data_type, []))
+    bytes_ = RANDOM.integers(0, 256, SIZES, U8)
+    for given, kept in ((0.02, True), (np.inf, False)):
+        (found,) = run(made, {"aq": bytes_, "b": np.zeros(SIZES, F32), "as": np.asarray(given, F32)}).values()
+        assert np.array_equal(found, bytes_) is kept
+
+
 def test_scales_for_each_channel_stay_where_they_are() -> None:
     """What is put together has other channels than its parts."""
     to = Scaled([0.02, 0.03, 0.04, 0.05], [1, 2, 3, 4])

@@ -263,6 +263,21 @@ def test_what_is_large_is_not_sent_to_the_service(tmp_path: Path, rows: int, cou
     service.close()
 
 
+def test_each_version_is_asked_for(tmp_path: Path) -> None:
+    """The newest one without saying so, as clients do."""
+    for version in ("1", "2"):
+        (tmp_path / "affine" / version).mkdir(parents=True)
+        (tmp_path / "affine" / version / "model.onnx").write_bytes(affine().SerializeToString())
+    service = Service(Settings(models=str(tmp_path), warm="affine=2x3", gpus="none", llvm=False))
+    repository = Repository(service)
+    endpoint = InferEndpoint(service, Metrics(service, ConnectionLimit(1)), repository)
+    repository.open()
+    paths = [each.split(b" ", 2)[1] for each in endpoint.expected()]
+    assert {*paths} == {b"/v2/models/affine/infer", b"/v2/models/affine/versions/1/infer"}
+    repository.close()
+    service.close()
+
+
 @ours_only
 def test_a_service_has_answered_what_will_be_asked(start_server: ServerFactory, tmp_path: Path) -> None:
     """By its own connection, and as tritonclient and others write it. None of it is counted."""

@@ -316,6 +316,12 @@ APART = {
         one=i(1),
         five=i(5),
     ),
+    "number for each row": rows(
+        "(float[b,8] x) => (float[b,8] y) { s = Shape<end=1>(x) o = ConstantOfShape<value=int64[1]{1}>(s) "
+        "m = Mul(o, k) f = Cast<to=1>(m) u = Unsqueeze(f, ax) y = Add(x, u) }",
+        k=i(2),
+        ax=i(1),
+    ),
 }
 
 MIXED = {
@@ -423,6 +429,25 @@ MIXED = {
     "number of rows": rows(
         "(float[b,8] x) => (float[b,8] y) { s = Shape(x) n = Gather(s, z) c = Cast<to=1>(n) y = Div(x, c) }",
         z=np.array(0),
+    ),
+    "number of rows for each row": rows(
+        "(float[b,8] x) => (float[b,8] y) { s = Shape<end=1>(x) o = ConstantOfShape<value=int64[1]{1}>(s) "
+        "m = Mul(o, s) f = Cast<to=1>(m) u = Unsqueeze(f, ax) y = Add(x, u) }",
+        ax=i(1),
+    ),
+    "number of rows that says which operator": rows(
+        "(float[b,8] x) => (float[b,8] y) { s = Shape<end=1>(x) c = Equal(s, k) y = "
+        "If<then_branch = a () => (float[b,8] u) { u = Neg(x) },else_branch = e () => (float[b,8] v) "
+        "{ v = Abs(x) }>(c) }",
+        k=i(ROWS),
+    ),
+    "number of rows that says how many dimensions": rows(
+        "(float[b,8] x) => (float[b,8] y) { s = Shape<end=1>(x) c = Equal(s, k) y = "
+        "If<then_branch = a () => (float[b,8] u) { r = Reshape(x, s3) n = Neg(r) u = Reshape(n, s2) },"
+        "else_branch = e () => (float[b,8] v) { v = Neg(x) }>(c) }",
+        k=i(ROWS),
+        s3=i(-1, 2, 4),
+        s2=i(-1, 8),
     ),
     "number of rows as a place": rows(
         "(float[b,8] x) => (float[b,1] y) { s = Shape<end=1>(x) m = Sub(s, one) y = Slice(x, m, s, one) }",

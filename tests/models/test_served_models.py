@@ -53,6 +53,7 @@ def fill(folder: Path) -> None:
     (folder / "broken.onnx").write_bytes(b"no model")
     put(folder / "activation_celu.onnx", affine())
     put(folder / "unread.onnx", model("m (float[2] x, int64[n] z) => (int64[2] y) { y = Cast<to=7>(x) }"))
+    put(folder / "any.onnx", model("m (float[] x) => (float[] y) { y = Neg(x) }"))
     (folder / "notes.txt").write_text("no model either")
 
 
@@ -95,6 +96,15 @@ def test_metadata_say_what_is_free(client: httpx.Client) -> None:
     assert client.get("/v2/models/versions").json()["versions"] == ["1", "9", "10"]
 
 
+def test_how_many_dimensions_there_are_may_be_free(client: httpx.Client) -> None:
+    (told,) = client.get("/v2/models/any").json()["inputs"]
+    assert (told["shape"], told["parameters"]["dimension_counts"]) == ([-1], [*range(9)])
+    for x in (X, X[0], X[0, 0], X[None]):
+        np.testing.assert_array_equal(infer(client, "any", x)["y"], -x)
+    response = client.post("/v2/models/any/infer", json={"inputs": [wire.listed("x", X[:0])]})
+    assert response.json()["error"] == "Input x is FP32 [0, 3]; it must be FP32 [-1]."
+
+
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_each_size_is_compiled_when_it_comes(client: httpx.Client, rows: int) -> None:
     x = np.resize(X, (rows, 3))
@@ -132,7 +142,9 @@ def test_the_newest_version_goes_without_saying(client: httpx.Client) -> None:
     for version, weight in (("", 10), ("/versions/1", 1), ("/versions/9", 9)):
         made = infer(client, f"versions{version}", model_version=version.rpartition("/")[2] or "10")
         np.testing.assert_array_equal(made["y"], affine_of(X, weight))
-    assert client.get("/v2/models/versions/versions/2/ready").status_code == 404
+    missing = client.get("/v2/models/versions/versions/2/ready")
+    assert missing.status_code == 404
+    assert missing.json()["error"] == "Model versions has no version 2; there is 1, 9, 10."
     assert client.get("/v2/models/versions/versions/9/ready").json() == {"name": "versions", "ready": True}
 
 

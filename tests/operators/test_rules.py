@@ -335,6 +335,19 @@ def test_of_arrays_that_are_not_equally_long_the_count_tells_which_is_right() ->
         assert [each.pointer for each in found][: len(wrong)] == wrong
 
 
+@pytest.mark.parametrize("kind", [kind for kind in OPERATORS if "DimensionCount" in OPERATORS[kind].counts])
+def test_arrays_that_are_equally_long_are_of_a_tensors_dimensions(kind: str) -> None:
+    document = descriptor(kind)
+    names = [each for each in OPERATORS[kind].counts["DimensionCount"] if document.get(each)]
+    for arrays in ({each: document[each][:-1] for each in names}, {each: [*document[each], 1] for each in names}):
+        found = refusals(document | arrays)
+        for violation in found:
+            check_wording(violation)
+        told = {each.pointer for each in found}
+        assert told
+        assert told <= {f"/{each}" for each in names} or kind.endswith("FOLD")  # which tells the tensor
+
+
 def whole_example(kind: str) -> dict[str, Any]:
     """An operator's example, its outputs stated as they follow from the rest, and nothing wrong with it."""
     document = descriptor(kind)

@@ -58,9 +58,11 @@ class OperatorModel:
         stated |= parameters.outputs
         of_arrays = {name: stated.pop(name) for name in [*stated] if path_of(name) != (name,)}
         descriptor |= _arrays_whole(of_arrays)
+        # What is implied of the others is asked of a descriptor, which has these.
+        descriptor |= {name: stated.pop(name) for name in [*stated] if operator.model_fields[name].is_required()}
         for name, said in stated.items():
             implied: Mapping[str, object] = {}
-            if len(said) < len(_OUTPUT_MEMBERS) and not operator.model_fields[name].is_required():
+            if len(said) < len(_OUTPUT_MEMBERS):
                 plain = self._service.compiled(validate(DispatchRequest, document | {"operator": descriptor}))
                 with contextlib.suppress(LookupError):  # then it is missing, which is refused
                     desc = plain.operator.implied(name, plain.level)

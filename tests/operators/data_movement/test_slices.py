@@ -102,6 +102,7 @@ def test_repeated_elements_of_an_input_are_read() -> None:
         ({"Offsets": [0, 0, 1, 1]}, ("/Offsets/3", 1, "0 to 0")),
         ({"Offsets": [0, 0, 2, 0]}, ("/Offsets/2", 2, "0 to 1")),
         ({"Strides": [1, 1, 1, 3]}, ("/Strides/3", 3, "1 to 2")),
+        ({"Offsets": [0] * 4, "Sizes": [1, 1, 2, 2], "Strides": [1, 1, 2, 2]}, ("/Strides/2", 2, "1 to 1")),
         ({"Sizes": [1, 1, 3, 2]}, ("/Sizes/2", 3, "1 to 1")),
         ({"Offsets": [0, 0, 1, 1], "Sizes": [1, 1, 1, 3]}, ("/Sizes/3", 3, "1 to 1")),
         ({"Offsets": [0, 0, 1, 3], "Strides": [1, 1, 1, 3]}, ("/Offsets/3", 3, "0 to 2")),

@@ -27,9 +27,11 @@ def product(rng: np.random.Generator, kind: str) -> Given:
     a, b = (matrices(rng, batch, sizes) for sizes in ([m, k], [k, n]))
     if kind.endswith("FLOAT"):
         b = b.astype(a.dtype)
-    rank = 2 + len(batch)
+    rank = 1 if rng.random() < 0.25 else 2 + len(batch)
 
     def sizes(own: list[int]) -> list[int]:
+        if rank == 1:
+            return [[1], [max(own)]][rng.integers(2)]
         return [[1] * rank, [*[1] * len(batch), *own], [*batch, *own]][rng.integers(3)]
 
     def zero(own: list[int], name: str) -> Array | None:
@@ -78,13 +80,14 @@ def test_convolutions(kind: str, scratch: int, monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_has_no_ending() -> None:
     """Sums of signed bytes, as they are, and those that INT32 may not hold."""
-    for name, terms, is_ended in (
-        ("int8", 8, False),
-        ("uint8", 8, True),
-        ("uint8", 33025, True),
-        ("uint8", 33026, False),
+    for name, other, terms, is_ended in (
+        ("int8", "int8", 8, False),
+        ("uint8", "int8", 8, True),
+        ("int8", "uint8", 8, True),
+        ("uint8", "int8", 33025, True),
+        ("uint8", "int8", 33026, False),
     ):
-        given = {"ATensor": np.zeros((2, terms), name), "BTensor": np.zeros((terms, 3), "int8")}
+        given = {"ATensor": np.zeros((2, terms), name), "BTensor": np.zeros((terms, 3), other)}
         operator = compiled({"Type": PRODUCTS[0]} | {each: desc_of(array) for each, array in given.items()}).operator
         assert isinstance(operator, Ended)
         assert operator.is_ended_apart() is is_ended
