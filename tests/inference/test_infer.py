@@ -290,6 +290,22 @@ def test_an_optional_output_is_made_where_it_is_asked_for(client: httpx.Client) 
     assert split(post(client, path, document | {"outputs": outputs}))[0] == both
 
 
+@pytest.mark.parametrize("kind", ["max_pooling1", "max_pooling2"])
+def test_indices_of_maxima_are_32_bits_unless_asked_otherwise(client: httpx.Client, kind: str) -> None:
+    document: dict[str, Any] = {
+        "inputs": [listed("InputTensor", np.array([[[[1, 5, 2, 4]]]], np.float32))],
+        "parameters": {"Strides": [1, 2], "WindowSize": [1, 2], "StartPadding": [0, 0], "EndPadding": [0, 0]},
+        "outputs": [{"name": "OutputIndicesTensor"}],
+    }
+    if kind == "max_pooling2":
+        document["parameters"]["Dilations"] = [1, 1]
+    for asked, expected in (({}, "UINT32"), ({"OutputIndicesTensor.DataType": "UINT64"}, "UINT64")):
+        asking = document | {"parameters": document["parameters"] | asked}
+        answer, _ = split(post(client, f"/v2/models/{kind}/infer", asking))
+        (found,) = answer["outputs"]
+        assert (found["datatype"], found["data"]) == (expected, [1, 3])
+
+
 def test_tensors_of_an_array_are_given_in_any_order(client: httpx.Client) -> None:
     tensors = [np.full((1, place % 3 + 1), place, np.float32) for place in range(12)]
     inputs = [listed(f"InputTensors[{place}]", each) for place, each in enumerate(tensors)]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from app.contract.constants import FeatureLevel
+from app.contract.constants import DataType, FeatureLevel
 from app.contract.support import SupportTable
 from app.contract.violations import Violation
 from app.formula.coordinates import Operand, coordinates, maximum_over, position_over
@@ -92,6 +92,9 @@ class _WithIndices(OneInput):
     """The fields that come before those of the window."""
 
     OutputIndicesTensor: OptionalOutputTensorDesc = None
+
+    def implied_type(self, name: str, level: FeatureLevel) -> DataType:
+        return DataType.UINT32 if name == "OutputIndicesTensor" else self.InputTensor.DataType
 
 
 class MaxPooling1(Pooling, _WithIndices):
