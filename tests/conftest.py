@@ -153,8 +153,9 @@ class RunningServer:
 def running_server(
     log: Path, *flags: str, command: Sequence[str | Path] = SERVER, **environment: str
 ) -> Iterator[RunningServer]:
-    """`dmlserve serve` with `flags` on a free port, ready for requests; `environment` is added to ours."""
-    environment = {"DMLSERVE_WORKERS": "1"} | environment  # on large machines, too
+    """`dmlserve serve` with `flags` on a free port, ready for requests; `environment` is added to ours. It is the same
+    on large machines and on those with GPUs."""
+    environment = {"DMLSERVE_WORKERS": "1", "DMLSERVE_GPUS": "none"} | environment
     process = _started(log, command, ["serve", "--port", "0", *flags], environment)
     try:
         url = _address(process, log)

@@ -47,7 +47,9 @@ class Data(bytearray):
 @pytest.fixture
 def service() -> Iterator[Service]:
     made = Service(
-        Settings(threads=1, llvm=False, max_tensor_bytes=1 << 33, max_memory_bytes=1 << 40, deadline_seconds=0.2)
+        Settings(
+            gpus="none", threads=1, llvm=False, max_tensor_bytes=1 << 33, max_memory_bytes=1 << 40, deadline_seconds=0.2
+        )
     )
     made.open()
     yield made
@@ -179,7 +181,7 @@ def test_what_comes_after_the_end_is_refused(service: Service, message: dict[str
 
 
 def test_it_says_whether_it_takes_more() -> None:
-    made = Service(Settings(threads=1, llvm=False))
+    made = Service(Settings(gpus="none", threads=1, llvm=False))
     states = [made.capabilities()["state"]]
     for act in (made.open, made.drain, made.close):
         act()
@@ -190,13 +192,13 @@ def test_it_says_whether_it_takes_more() -> None:
     assert states == [State.STARTING, State.READY, State.DRAINING, State.DRAINING]
     with pytest.raises(RuntimeError, match="after shutdown"):
         made.pool.submit(lambda ticket: None)
-    made = Service(Settings(threads=1, llvm=False))
+    made = Service(Settings(gpus="none", threads=1, llvm=False))
     made.close()
     assert made.capabilities()["state"] == State.DRAINING
 
 
 def test_opening_prepares_devices_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, opened = Service(Settings(threads=2, llvm=False)), list[str]()
+    made, opened = Service(Settings(gpus="none", threads=2, llvm=False)), list[str]()
     monkeypatch.setattr(made.placement, "open", lambda: opened.append("devices"))
     monkeypatch.setattr(made.pool, "open", lambda: opened.append("workers"))
     made.open()
@@ -206,13 +208,13 @@ def test_opening_prepares_devices_and_workers(monkeypatch: pytest.MonkeyPatch) -
 
 def test_graphs_may_be_those_of_several_processes() -> None:
     entries = LocalEntries()
-    made = Service(Settings(threads=1, llvm=False), entries)
+    made = Service(Settings(gpus="none", threads=1, llvm=False), entries)
     assert made.graphs.count == 0
     capability: Any = None
     entries.add(Record("0" * 32, None, "auto", 0.0, 1, capability), [])
     assert made.graphs.count == 1
     made.close()
-    made = Service(Settings(threads=1, llvm=False))
+    made = Service(Settings(gpus="none", threads=1, llvm=False))
     assert made.graphs.count == 0
     made.close()
 
@@ -443,13 +445,13 @@ def test_without_llvm_numpy_computes_all(monkeypatch: pytest.MonkeyPatch, caplog
 
     caplog.set_level(logging.INFO)
     for given, has_loops in ((True, True), (False, False)):
-        made = Service(Settings(threads=1, llvm=given))
+        made = Service(Settings(gpus="none", threads=1, llvm=given))
         assert (made.loops is not None) == has_loops
         made.close()
     told = "NumPy computes all that the CPU does: "
     assert told not in caplog.text
     monkeypatch.setattr(services, "Compiler", unavailable)
-    made = Service(Settings(threads=1))
+    made = Service(Settings(gpus="none", threads=1))
     assert made.loops is None
     made.close()
     assert told + "it is not installed" in caplog.text
@@ -573,7 +575,7 @@ def test_what_a_kernel_packs_is_charged() -> None:
         **{name: [0, 0] for name in ("StartPadding", "EndPadding", "OutputPadding")},
         "GroupCount": 1,
     }
-    made = Service(Settings(threads=1, max_memory_bytes=2 << 20))
+    made = Service(Settings(gpus="none", threads=1, max_memory_bytes=2 << 20))
     try:
         request = validate(DispatchRequest, {"operator": stated, "inputs": {}})
         prepared = at_once(made.prepare(request))

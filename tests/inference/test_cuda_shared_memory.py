@@ -552,7 +552,7 @@ class Allocated:
 @pytest.fixture(scope="module")
 def gpu_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     first_gpu()
-    with running_server(tmp_path_factory.mktemp("gpu") / "log", "--shared-memory") as running:
+    with running_server(tmp_path_factory.mktemp("gpu") / "log", "--shared-memory", "--gpus", "all") as running:
         yield running
 
 

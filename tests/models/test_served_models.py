@@ -102,7 +102,7 @@ def test_how_many_dimensions_there_are_may_be_free(client: httpx.Client) -> None
     for x in (X, X[0], X[0, 0], X[None]):
         np.testing.assert_array_equal(infer(client, "any", x)["y"], -x)
     response = client.post("/v2/models/any/infer", json={"inputs": [wire.listed("x", X[:0])]})
-    assert response.json()["error"] == "Input x is FP32 [0, 3]; it must be FP32 [-1]."
+    assert response.json()["error"] == "Input x is FP32 [0, 3]; it must be FP32 [-1], and no size may be 0."
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
