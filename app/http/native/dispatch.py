@@ -92,7 +92,7 @@ async def _read_here(
     reader: Reader, codec: Decoder, body: Body, memory: MemoryShare
 ) -> tuple[Dispatch, dict[str, Buffer]] | None:
     """The request, if it is read in a moment. Raises ContractError, Unreadable, LimitExceeded."""
-    if codec.views or len(body) < QUICK:
+    if _is_sought_here(codec, body):
         found = reader.find(codec, body, memory)
         if found:
             return found
@@ -105,12 +105,16 @@ async def _read_here(
     return None
 
 
+def _is_sought_here(codec: Decoder, body: Body) -> bool:
+    """Whether `_read_here` looks for one like it among earlier requests: the worker then does not."""
+    return codec.views or len(body) < QUICK
+
+
 def _read_and_executed(
     reader: Reader, codec: Decoder, body: Body, memory: MemoryShare, request: Request, ticket: Ticket[None]
 ) -> tuple[Dispatch, Outcome]:
     """The request and what comes of it, by a worker."""
-    was_sought = codec.views or len(body) < QUICK  # by `_read_here`
-    read = reader.judge if was_sought else reader.read
+    read = reader.judge if _is_sought_here(codec, body) else reader.read
     dispatch, data = at_once(read(codec, body, memory, ticket.cancelled))
     request.prepared = dispatch.prepared
     return dispatch, reader.service.execute_in(ticket, dispatch.prepared, data, memory)
