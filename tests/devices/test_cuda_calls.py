@@ -67,8 +67,8 @@ def test_others_wait_for_the_first_call_of_a_kind(on_cpu: CudaDeviceOnCpu) -> No
     """Which compiles what all of them need, unless it fails."""
     under_way, may_end = [threading.Event() for _ in range(3)], [threading.Event() for _ in range(3)]
 
-    def call(number: int, kind: str = "a") -> None:
-        with on_cpu.first_alone(kind):
+    def call(number: int) -> None:
+        with on_cpu.first_alone("a"):
             under_way[number].set()
             assert may_end[number].wait(20)
             if not number:
