@@ -34,7 +34,9 @@ _FACTORS = {
 BYTES_COLUMNS, BYTES_TERMS = 4, 16
 """What columns and terms of products of bytes are multiples of, for cuBLAS to take its quick ways."""
 
-_of_thread = threading.local()
+_handles: dict[int, ctypes.c_void_p] = {}
+_queueing = threading.Lock()
+"""Held while a product is queued. A GPU has one handle: each takes 64 MiB there, too much for every thread."""
 
 
 def product_of_floats(cupy: Any, a: Any, b: Any, dtype: Any, into: Any = None) -> Any:
@@ -105,40 +107,37 @@ def _queue(
     cuBLAS takes columns one after the other: so what it makes is the transposed product, of the operands exchanged.
     It counts with 64 bits, as rows may be more than 2^31 elements apart.
     """
-    library, handle, workspace = _library(cupy), _handle(cupy), cupy.cuda.alloc(_WORKSPACE)
-    _check(cupy, library.cublasSetStream_v2(handle, ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)))
-    _check(cupy, library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), _WORKSPACE))
+    library, workspace, stream = _library(cupy), cupy.cuda.alloc(_WORKSPACE), cupy.cuda.get_current_stream()
     one, zero = (ctypes.c_void_p(factor.ctypes.data) for factor in _FACTORS[compute])
     first, second = operands
     rows, columns = made.shape[-2:]
     target = _Operand(made, _PLAIN, columns, rows * columns)
-    status = library.cublasGemmStridedBatchedEx_64(
-        handle, first.form, second.form, *map(ctypes.c_int64, sizes),
-        one, *first.lies(), *second.lies(), zero, *target.lies(),
-        ctypes.c_int64(count), compute, _DEFAULT,
-    )  # fmt: skip
+    with _queueing:
+        handle = _handle(cupy, library)
+        _check(cupy, library.cublasSetStream_v2(handle, ctypes.c_void_p(stream.ptr)))
+        _check(cupy, library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.ptr), _WORKSPACE))
+        status = library.cublasGemmStridedBatchedEx_64(
+            handle, first.form, second.form, *map(ctypes.c_int64, sizes),
+            one, *first.lies(), *second.lies(), zero, *target.lies(),
+            ctypes.c_int64(count), compute, _DEFAULT,
+        )  # fmt: skip
     _check(cupy, status)
 
 
 @cache
 def _library(cupy: Any) -> ctypes.CDLL:
-    """The one that CuPy loads, too."""
-    return ctypes.CDLL(f"libcublas.so.{cupy.cuda.cublas.getVersion(_cupys_handle(cupy)) // 10000}")
+    """The one that CuPy loads, too; its version is told without a handle."""
+    return ctypes.CDLL(f"libcublas.so.{cupy.cuda.cublas.getVersion(0) // 10000}")
 
 
-def _cupys_handle(cupy: Any) -> Any:
-    return cupy.cuda.device.get_cublas_handle()
-
-
-def _handle(cupy: Any) -> ctypes.c_void_p:
-    """This thread's own on the current GPU: one that is CuPy's may be in the midst of something else."""
-    handles: dict[int, ctypes.c_void_p] = _of_thread.__dict__.setdefault("handles", {})
+def _handle(cupy: Any, library: ctypes.CDLL) -> ctypes.c_void_p:
+    """That of the current GPU; CuPy's may be in the midst of something else."""
     ordinal = cupy.cuda.runtime.getDevice()
-    if ordinal not in handles:
+    if ordinal not in _handles:
         handle = ctypes.c_void_p()
-        _check(cupy, _library(cupy).cublasCreate_v2(ctypes.byref(handle)))
-        handles[ordinal] = handle
-    return handles[ordinal]
+        _check(cupy, library.cublasCreate_v2(ctypes.byref(handle)))
+        _handles[ordinal] = handle
+    return _handles[ordinal]
 
 
 def _check(cupy: Any, status: int) -> None:

@@ -437,3 +437,22 @@ def test_calls_on_a_gpu_from_many_threads() -> None:
     gc.collect()
     gpu.free_memory()
     assert gpu.pool.used_bytes() == 0
+
+
+@pytest.mark.gpu
+def test_products_of_many_threads() -> None:
+    """They have one handle of cuBLAS', which is told each one's stream and memory."""
+    gpu = first_gpu()
+    side = 300
+    desc = {"DataType": "FLOAT32", "Sizes": [1, 1, side, side]}
+    members = {"ATensor": desc, "BTensor": desc, "OutputTensor": desc, "Alpha": 1.0}
+    kernel = gpu.prepare(compile_operator(Gemm.model_validate({"Type": "GEMM", **members}), NEWEST))
+    b = np.ones((side, side), np.float32)
+
+    def work(number: int) -> bool:
+        a, out = np.full((side, side), number, np.float32), np.zeros((side, side), np.float32)
+        kernel.dispatch([x.view(np.uint8).data for x in (a, b)], [out.view(np.uint8).data], lambda: False)
+        return bool((out == number * side).all())
+
+    with ThreadPoolExecutor(12) as threads:
+        assert all(threads.map(work, range(400)))
