@@ -445,7 +445,8 @@ def test_products_of_many_threads() -> None:
     gpu = first_gpu()
     side = 300
     desc = {"DataType": "FLOAT32", "Sizes": [1, 1, side, side]}
-    members = {"ATensor": desc, "BTensor": desc, "OutputTensor": desc, "Alpha": 1.0}
+    members = {"ATensor": desc, "BTensor": desc, "OutputTensor": desc, "Alpha": 1.0, "Beta": 0.0}
+    members |= {"TransA": "NONE", "TransB": "NONE"}
     kernel = gpu.prepare(compile_operator(Gemm.model_validate({"Type": "GEMM", **members}), NEWEST))
     b = np.ones((side, side), np.float32)
 
