@@ -25,7 +25,7 @@ from app.devices.placement import try_gpus
 from app.engine.graph_entries import Entries, SharedEntries
 from app.engine.service import DeadlineExceeded, Service
 from app.environment import strange_variables
-from app.http.core import openapi
+from app.http.core import bodies, openapi
 from app.http.core.asgi import Application
 from app.http.core.auth import authenticating
 from app.http.core.cors import sharing
@@ -109,6 +109,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.open()
+        await bodies.start_touching()
         await asyncio.to_thread(repository.open)
         metrics.gpus.open()
         tasks = [asyncio.create_task(each) for each in (metrics.tell(), _tend(service))]
