@@ -213,6 +213,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         if settings.require_gpu or settings.names_gpus:
             _try_gpus(settings)
         logs.configure(settings)
+        raise_descriptor_limit()
         shared = _SharedFolder() if settings.workers > 1 else None
     except Unusable:
         for each in sockets:
@@ -350,7 +351,6 @@ def _server(
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
     service = Service(settings, entries, neighbour)
-    raise_descriptor_limit()
     others = (most_regions() if settings.shared_memory else 0) + (settings.max_graphs if entries else 0)
     others += HANDSHAKES if certificate else 0
     limit = ConnectionLimit(room_for_connections(settings.max_connections, others))
