@@ -28,8 +28,8 @@ class Binaries:
 
     Safe to use from several threads and processes. A file is written beside its place and renamed, so that another
     process sees all of it or nothing. It is believed only if the hash at its head fits, and if it belongs to this user,
-    or to root: what is in it is executed. A folder that cannot be written costs time and a line in the log now and then,
-    no more; what is in it is read.
+    or to root: what is in it is executed. A folder that cannot be written costs time and now and then a line in the
+    log, no more; what is in it is read.
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -333,7 +333,7 @@ def test_a_region_that_the_system_has_no_memory_for(tmp_path: Path, monkeypatch:
     with (tmp_path / "object").open("r+b") as file:
         region = Region("r", "object", 0, 20, file.fileno())
         monkeypatch.setattr(os, "pwrite", fail)
-        with pytest.raises(ContractError, match="^Region r cannot be written: No space left on device"):
+        with pytest.raises(ContractError, match=r"^Region r cannot be written: No space left on device\.$"):
             region.write(0, memoryview(b"x" * 10))
 
 

@@ -103,7 +103,7 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
 
 
 async def start_touching() -> None:
-    """Have the thread that provides memory for bodies: later there may be too many for one more, in the midst of one."""
+    """Have the thread that provides memory: later there may be too many for one more, in the midst of a body."""
     await asyncio.get_running_loop().run_in_executor(_toucher, int)
 
 
