@@ -25,7 +25,7 @@ from app.devices.placement import try_gpus
 from app.engine.graph_entries import Entries, SharedEntries
 from app.engine.service import DeadlineExceeded, Service
 from app.environment import strange_variables
-from app.http.core import openapi
+from app.http.core import bodies, openapi
 from app.http.core.asgi import Application
 from app.http.core.auth import authenticating
 from app.http.core.cors import sharing
@@ -109,6 +109,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.open()
+        await bodies.start_touching()
         await asyncio.to_thread(repository.open)
         metrics.gpus.open()
         tasks = [asyncio.create_task(each) for each in (metrics.tell(), _tend(service))]
@@ -212,6 +213,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         if settings.require_gpu or settings.names_gpus:
             _try_gpus(settings)
         logs.configure(settings)
+        raise_descriptor_limit()
         shared = _SharedFolder() if settings.workers > 1 else None
     except Unusable:
         for each in sockets:
@@ -349,7 +351,6 @@ def _server(
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
     service = Service(settings, entries, neighbour)
-    raise_descriptor_limit()
     others = (most_regions() if settings.shared_memory else 0) + (settings.max_graphs if entries else 0)
     others += HANDSHAKES if certificate else 0
     limit = ConnectionLimit(room_for_connections(settings.max_connections, others))

@@ -114,7 +114,12 @@ def end(status: int, *last_words: Any) -> NoReturn:
 
     try:
         speaker = threading.Thread(target=speak, daemon=True)
-        speaker.start()
-        speaker.join(_LAST_WORDS_SECONDS)
+        try:
+            speaker.start()
+        except RuntimeError:  # there are as many threads as may be
+            signal.setitimer(signal.ITIMER_REAL, _LAST_WORDS_SECONDS)  # which ends the process, too
+            speak()
+        else:
+            speaker.join(_LAST_WORDS_SECONDS)
     finally:
         os._exit(status)

@@ -94,8 +94,18 @@ class Sink:
                 self._wake()
 
     def flush(self) -> None:
-        """Wait for what there is to be written, at most FLUSH_SECONDS from the beginning of the write under way."""
+        """Wait for what there is to be written, at most FLUSH_SECONDS from the beginning of the write under way.
+
+        Where no thread can be started for that it is written here, however long that takes.
+        """
         with self._changed:
+            if self._waiting and not self._is_started:
+                self._wake()
+                if not self._is_started:
+                    self._put(b"".join(self._waiting))
+                    self._waiting.clear()
+                    self._held = 0
+                    return
             begun = monotonic() if self._since is None else self._since
             self._flushing += 1
             self._changed.notify_all()

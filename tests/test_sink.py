@@ -244,6 +244,28 @@ def test_where_no_thread_can_be_started_the_next_line_tries_again(
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_the_last_words_of_a_process_that_has_no_threads_are_written(is_read: bool) -> None:
+    """And are not waited for where nobody reads them."""
+    program = """
+import threading
+from app import logs, signals
+from app.settings import Settings
+def fail(_):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = fail
+logs.configure(Settings())
+signals.end(1, "last" + "." * (1 << 20))
+"""
+    reading, writing = os.pipe()
+    started = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=writing)
+    os.close(writing)
+    with open(reading, "rb") as log:
+        text = log.read() if is_read else b""
+        assert started.wait(SECONDS) == (1 if is_read else -signal.SIGALRM)
+        assert (b"last....." in text) == is_read
+
+
 def test_standard_error_is_not_opened_again() -> None:
     sink = Sink("", False, line)
     sink.reopen()

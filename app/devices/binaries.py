@@ -8,12 +8,16 @@ import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 log = logging.getLogger("app.execution")
 
 MOST_BYTES = 64 << 20
 """Of all files: of the least recently used ones a quarter goes when there are more. Clients' graphs make any number of
 kernels, and in a container the folder may be a small one in memory."""
+
+REST_SECONDS = 60.0
+"""How long nothing is written after something could not be: a disk that is full may have room again."""
 
 _OURS = re.compile(r"[0-9a-f]{64}\.(cubin|o)($|\.)")
 """What is removed, if anything is: a folder may have other files."""
@@ -24,7 +28,8 @@ class Binaries:
 
     Safe to use from several threads and processes. A file is written beside its place and renamed, so that another
     process sees all of it or nothing. It is believed only if the hash at its head fits, and if it belongs to this user,
-    or to root: what is in it is executed. A folder that cannot be written costs time and a line in the log, no more.
+    or to root: what is in it is executed. A folder that cannot be written costs time and now and then a line in the
+    log, no more; what is in it is read.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -32,14 +37,14 @@ class Binaries:
         self._bytes: int | None = None
         """Of all files, about: what other processes write is counted when these are too many here."""
         self._lock = threading.Lock()
+        self._rests_until = 0.0
 
     def read(self, key: str) -> bytes | None:
         """What is kept by that key, if anything is."""
-        folder = self._folder  # which another thread may give up meanwhile
-        if folder is None:
+        if self._folder is None:
             return None
         try:
-            with (folder / key).open("rb") as file:
+            with open(self._folder / key, "rb", opener=_opened) as file:
                 if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0):
                     return None
                 stored = file.read()
@@ -53,7 +58,7 @@ class Binaries:
     def write(self, key: str, binary: bytes) -> None:
         """Keep it, if there is room on the disk."""
         folder = self._folder
-        if folder is None:
+        if folder is None or monotonic() < self._rests_until:
             return
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,13 +73,18 @@ class Binaries:
                 raise
         except OSError as error:
             log.warning("compiled kernels are not kept: %s: %s", folder, error.strerror)
-            self._folder = None
+            self._rests_until = monotonic() + REST_SECONDS
 
     def _make_room(self, folder: Path, more: int) -> None:
         with self._lock:
             if self._bytes is None or self._bytes + more > MOST_BYTES:
                 self._bytes = _cleared(folder, MOST_BYTES - more)
             self._bytes += more
+
+
+def _opened(name: str, flags: int) -> int:
+    """What is there itself, not what it links to, and without waiting for somebody to write to a pipe."""
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _head(key: str, binary: bytes) -> bytes:

@@ -76,19 +76,6 @@ def test_what_a_full_disk_has_of_a_binary_is_removed(folder: Path, caplog: pytes
     assert "No space left on device" in caplog.text
 
 
-def test_a_folder_may_be_given_up_by_another_thread(folder: Path) -> None:
-    """While this one is about to write to it."""
-    kept, mkdir = Binaries(folder), Path.mkdir
-
-    def given_up(self: Path, *how: Any, **more: Any) -> None:
-        mkdir(self, *how, **more)
-        kept._folder = None
-
-    with mock.patch.object(Path, "mkdir", given_up):
-        kept.write(key(1), b"code")
-    assert [each.name for each in folder.iterdir()] == [key(1)]
-
-
 def test_a_folder_that_cannot_be_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     kept = Binaries(tmp_path / "file")
@@ -96,6 +83,38 @@ def test_a_folder_that_cannot_be_is_done_without(tmp_path: Path, caplog: pytest.
         kept.write(key(number), b"code")
         assert kept.read(key(number)) is None
     assert caplog.text.count("compiled kernels are not kept") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_read_and_written_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(binaries, "monotonic", lambda: now)
+    kept = Binaries(folder)
+    kept.write(key(1), b"code")
+    with mock.patch.object(os, "replace", side_effect=OSError(errno.EROFS, "Read-only file system")):
+        kept.write(key(2), b"code")
+    assert kept.read(key(1)) == b"code"
+    kept.write(key(2), b"code")
+    assert kept.read(key(2)) is None, "it rests"
+    now += binaries.REST_SECONDS
+    kept.write(key(2), b"code")
+    assert kept.read(key(2)) == b"code"
+
+
+def test_what_is_no_file_is_neither_waited_for_nor_read(folder: Path) -> None:
+    """Others may put into a folder that is theirs, too, a pipe, or a link to a file that never ends."""
+    kept = Binaries(folder)
+    kept.write(key(1), b"code")
+    os.mkfifo(folder / key(2))
+    (folder / key(3)).symlink_to("/dev/zero")
+    (folder / key(4)).mkdir()
+    (folder / key(1)).rename(folder / "elsewhere")
+    (folder / key(1)).symlink_to(folder / "elsewhere")
+    for number in range(1, 5):
+        assert kept.read(key(number)) is None
+    kept.write(key(1), b"code")
+    assert kept.read(key(1)) == b"code"
 
 
 def test_the_least_recently_used_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

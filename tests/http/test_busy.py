@@ -2,6 +2,7 @@
 
 import gzip
 import resource
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -259,6 +260,30 @@ def test_what_the_system_has_no_memory_for_is_refused(start_server: ServerFactor
         assert metric(client, "rejections_total", reason="memory") == 2
         assert metric(client, "memory_bytes") == 0
     assert "Traceback" not in running.log.read_text()
+
+
+NO_MORE_THREADS = """
+import gc, threading
+from app.cli import main
+freeze = gc.freeze
+def fail(_):
+    raise RuntimeError("can't start new thread")
+def freeze_threads_too():
+    freeze()
+    threading.Thread.start = fail
+gc.freeze = freeze_threads_too
+main()
+"""
+"""The command `dmlserve` where the system has no more threads for it than those that it starts with."""
+
+
+def test_where_no_thread_can_be_started_all_is_answered(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", NO_MORE_THREADS)
+    with running_server(tmp_path / "log", command=command) as running, client_of(running) as client:
+        for size in (3, 1 << 18, 4 << 20):
+            output_of(post_msgpack(client, request(CELU, {"InputTensor": np.zeros(size, np.float32)})))
+        assert client.get("/docs").status_code == 200
+        assert "Traceback" not in running.log.read_text()
 
 
 def test_a_hang_up_within_the_body(server: RunningServer, client: httpx.Client) -> None:

@@ -4,6 +4,7 @@ import mmap
 import os
 import resource
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -176,6 +177,14 @@ def test_the_limit_of_descriptors_is_raised_to_the_hard_one(tmp_path: Path) -> N
         limits = Path(f"/proc/{server.process.pid}/limits").read_text().splitlines()
         (soft, hard) = next(line for line in limits if line.startswith("Max open files")).split()[3:5]
         assert soft == hard != "64"
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_a_limit_of_descriptors_that_leaves_none_for_connections_is_told(workers: str) -> None:
+    limited = ["sh", "-c", 'ulimit -n 63; exec "$0" "$@"', str(COMMAND), "serve", "--port", "0", "--workers", workers]
+    ended = subprocess.run(limited, check=False, capture_output=True, text=True, timeout=60)
+    told = "Error: The system allows this process 63 open files, where the service needs 64 at least; `ulimit -n` "
+    assert (ended.returncode, ended.stderr) == (2, told + "raises that.\n")
 
 
 @pytest.mark.parametrize("error", [OSError, ValueError])

@@ -20,7 +20,7 @@ from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit
 from app.http.server.server import Server, listen
 from app.http.server.tls import ADMITTED
-from app.settings import Settings
+from app.settings import Settings, Unusable
 from tests.preloaded import Preloaded
 
 TIMEOUT_SECONDS = 30.0
@@ -432,6 +432,19 @@ def test_it_listens_on_every_address_of_a_name() -> None:
         assert each.getsockname()[0] in {name for name, *_ in addresses}, host
         socket.create_connection(each.getsockname()[:2], timeout=TIMEOUT_SECONDS).close()
         each.close()
+
+
+def test_it_does_without_addresses_of_ipv6_where_a_name_has_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is for documents stands for `::1` in a container without IPv6."""
+    other = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::1", 0, 0, 0))
+    own = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [other, own])
+    (listening,) = listen("localhost", 0)
+    assert listening.getsockname()[0] == "127.0.0.1"
+    listening.close()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [other])
+    with pytest.raises(Unusable, match=r"cannot listen on localhost, port 0: (Cannot assign|Address family not)"):
+        listen("localhost", 0)
 
 
 def test_an_error_in_the_callback_does_not_keep_it_from_draining(start: Starter) -> None:

@@ -108,6 +108,33 @@ def test_one_that_dies_is_started_again(start_server: ServerFactory) -> None:
     assert running.stop(SECONDS) == 0
 
 
+def test_where_there_can_be_no_process_now_another_one_is_tried() -> None:
+    program = """
+import errno, logging, os, signal
+from app.http.server import workers
+from app.signals import Signals
+logging.basicConfig(format="%(message)s")
+workers._REST_SECONDS = 0.01
+fork, failures = os.fork, [OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))] * 2
+def fork_at_last():
+    if failures:
+        raise failures.pop()
+    return fork()
+os.fork = fork_at_last
+def work(number, signals):
+    os.kill(os.getppid(), signal.SIGTERM)
+    return True
+with Signals() as signals:
+    print(workers.Supervisor(1, work, signals, lambda: None, 10.0).run())
+print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT, timeout=SECONDS
+    )
+    assert ended.stdout == "True\nset()\n"
+    assert ended.stderr.count("Worker 0 cannot be started: Resource temporarily unavailable; it is tried again") == 2
+
+
 ADOPTS = """
 import os, sys, time
 if not os.fork():

@@ -1,5 +1,6 @@
 """Triton's system shared memory: regions by name, and nothing outside them."""
 
+import errno
 import fcntl
 import json
 import os
@@ -320,6 +321,20 @@ def test_a_region_by_itself_lets_nobody_beyond_its_end(tmp_path: Path) -> None:
         with pytest.raises(ContractError, match="4 at offset 17 are not all in it"):
             region.read(17, 4, share)
     assert object_.read_bytes() == b"\xff" * 26 + b"1234" + b"\xff" * 10
+
+
+def test_a_region_that_the_system_has_no_memory_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object's memory is taken when it is written to, and /dev/shm may be full by then."""
+    (tmp_path / "object").write_bytes(bytes(100))
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with (tmp_path / "object").open("r+b") as file:
+        region = Region("r", "object", 0, 20, file.fileno())
+        monkeypatch.setattr(os, "pwrite", fail)
+        with pytest.raises(ContractError, match=r"^Region r cannot be written: No space left on device\.$"):
+            region.write(0, memoryview(b"x" * 10))
 
 
 def test_files_are_closed(client: httpx.Client, sharing: RunningServer, memory: Memory) -> None:

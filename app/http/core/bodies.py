@@ -102,6 +102,11 @@ async def read_body(request: Request, settings: Settings, memory: MemoryShare, a
     return body
 
 
+async def start_touching() -> None:
+    """Have the thread that provides memory: later there may be too many for one more, in the midst of a body."""
+    await asyncio.get_running_loop().run_in_executor(_toucher, int)
+
+
 async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """What comes of `work`, which may take so many seconds from when it first waits: most need not. Raises
     TimeoutError."""

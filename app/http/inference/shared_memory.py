@@ -75,8 +75,13 @@ class Region:
         if os.fstat(self.file).st_size < self.offset + start + data.nbytes:
             raise self._shrunk()
         done = 0
-        while done < data.nbytes:
-            done += os.pwrite(self.file, data[done:], self.offset + start + done)
+        try:
+            while done < data.nbytes:
+                done += os.pwrite(self.file, data[done:], self.offset + start + done)
+        except OSError as error:  # as where the system has no memory for what the client has not written to
+            raise refused(
+                ("shared_memory_region",), f"Region {in_words(self.name)} cannot be written: {error.strerror}."
+            ) from None
 
     def described(self) -> documents.SharedMemoryRegion:
         """What clients are told of it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
+from app.settings import Unusable
 from app.sink import Cells
 
 log = logging.getLogger("app.http")
@@ -77,13 +78,19 @@ class ConnectionLimit:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit of open files to the hard one."""
+    """Raise the limit of open files to the hard one. Raises Unusable if that leaves none for connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:
             log.warning("The limit of open files stays at %d: %s", soft, error)
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < FILES + RESERVE:
+        raise Unusable(
+            f"The system allows this process {most} open files, where the service needs {FILES + RESERVE} at least; "
+            "`ulimit -n` raises that."
+        )
 
 
 def room_for_connections(wanted: int, others: int) -> int:

@@ -19,17 +19,28 @@ from app.settings import Unusable
 _BACKLOG = 2048
 """Connections that may wait to be accepted; uvicorn's default."""
 
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
 
 def listen(host: str, port: int) -> list[socket.socket]:
     """Sockets that listen on all addresses that `host` has; a port of 0 is a free one. Raises Unusable.
 
-    From here on clients wait for the service instead of being refused.
+    From here on clients wait for the service instead of being refused. `localhost` may have an address of IPv6 where
+    there is no IPv6, as in containers.
     """
     sockets: list[socket.socket] = []
+    without: OSError | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(found):
-            sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+            try:
+                sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+            except OSError as error:
+                if family != socket.AF_INET6 or error.errno not in _NO_IPV6:
+                    raise
+                without = error
+        if without and not sockets:
+            raise without
     except OSError as error:
         for opened in sockets:
             opened.close()

@@ -112,7 +112,14 @@ class Supervisor:
         del self._wanted[number]
         # Between the fork and its own handlers a signal would have a worker do what is its parent's to do.
         signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
-        parent, process = os.getpid(), os.fork()
+        parent = os.getpid()
+        try:
+            process = os.fork()
+        except OSError as error:  # there are as many processes as may be, or no memory for one: later there may be
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTED)
+            self._wanted[number] = monotonic() + _REST_SECONDS
+            log.error("Worker %d cannot be started: %s; it is tried again", number, error.strerror)
+            return
         if process:
             self._started[process] = number, monotonic()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTED)
