@@ -76,8 +76,9 @@ class Placement:
         self._works: WeakKeyDictionary[InitializedGraph, Work] = WeakKeyDictionary()
         if not self.gpus:
             self.pinned.limit = 0
+        effect = "Not all GPUs are used" if self.gpus else "NumPy runs all dispatches"
         for problem in self.problems:
-            log.info("NumPy runs all dispatches: %s", problem)
+            log.info("%s: %s", effect, problem)
 
     def charge(self, memory: MemoryAccount) -> None:
         """From now on what NumPy takes in a GPU's place is held there."""
@@ -262,7 +263,7 @@ def find_gpus(
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return [], [f"CUDA does not start: {error}"]
-    wanted = range(count) if settings.gpus == "all" else [int(each) for each in settings.gpus.split(",")]
+    wanted = range(count) if settings.gpus == "all" else dict.fromkeys(map(int, settings.gpus.split(",")))
     cache = KernelCache(Binaries(cache_folder(settings.kernel_cache)))
     found, problems = [], [] if count else ["there is no GPU"]
     for ordinal in wanted:

@@ -82,7 +82,7 @@ class Cupy:
 
         self.cuda = SimpleNamespace(
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemory),
-            runtime=SimpleNamespace(CUDARuntimeError=CudaError, deviceSynchronize=lambda: None),
+            runtime=SimpleNamespace(CUDARuntimeError=CudaError, deviceSynchronize=lambda: None, getDevice=lambda: 0),
             driver=SimpleNamespace(CUDADriverError=CudaError),
             using_allocator=using_allocator,
             MemoryPool=Pool,

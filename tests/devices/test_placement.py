@@ -680,6 +680,8 @@ def test_a_gpu_that_does_not_start_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     assert found == (["cuda:1"], ["cuda:0 does not start: no memory left"])
     found = find_gpus(Settings(gpus="2,1"), PinnedMemory(0))
     assert found == (["cuda:1"], ["there is no cuda:2, only 2 GPUs"])
+    found = find_gpus(Settings(gpus="1,01,1"), PinnedMemory(0))
+    assert found == (["cuda:1"], []), "each is one device, however often it is named"
     cupy_with(monkeypatch, lambda: 1)
     assert reasons(monkeypatch, gpus="1") == ["there is no cuda:1, only 1 GPU"]
 

@@ -127,10 +127,24 @@ class Context:
         self._capturing = threading.Lock()
         """While a stream records a graph nobody waits for the whole GPU: CUDA refuses that, and gives the graph up."""
         written.LOADERS[ordinal] = self.written
+        pinned.gpus.append(ordinal)
 
     def use(self) -> None:
         """Make this the GPU of the calling thread."""
         self._cupy.cuda.runtime.setDevice(self.ordinal)
+
+    @contextmanager
+    def meanwhile(self) -> Iterator[None]:
+        """Make this the GPU of the calling thread in this: one that may be in the midst of a dispatch on another."""
+        runtime = self._cupy.cuda.runtime
+        before = runtime.getDevice()
+        self.use()
+        try:
+            yield
+        finally:
+            if before in self.pinned.gpus:  # else the thread had none yet, and to name CUDA's first one would start it
+                with suppress(*self.errors):  # of one that is lost
+                    runtime.setDevice(before)
 
     def bus_id(self) -> str:
         """Where the GPU is on the PCI bus."""
@@ -138,8 +152,10 @@ class Context:
 
     @property
     def pool_bytes(self) -> int:
-        """Bytes of the GPU's memory that the pool of whole dispatches has."""
-        return int(self.pool.total_bytes())
+        """Bytes of the GPU's memory that the pool of whole dispatches has; 0 once it is lost."""
+        with suppress(*self.errors), self.meanwhile():  # CuPy's pools tell of the current GPU
+            return int(self.pool.total_bytes())
+        return 0
 
     def function(self, source: str) -> Any:
         """The kernel that `source` defines, loaded on this GPU: a function of CuPy's, to be held while it may run."""
