@@ -3,9 +3,9 @@
 import ctypes
 import importlib.util
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -72,7 +72,7 @@ class Placement:
         self.devices |= {gpu.name: FallbackDevice([gpu], numpy_device, neighbour) for gpu in self.gpus}
         self._auto = FallbackDevice(self.gpus, numpy_device, neighbour)
         self.pace: Pace | None = None
-        """Of NumPy and the first GPU, once that is measured."""
+        """Of NumPy and the first GPU that works, once that is measured."""
         self._works: WeakKeyDictionary[InitializedGraph, Work] = WeakKeyDictionary()
         if not self.gpus:
             self.pinned.limit = 0
@@ -88,15 +88,13 @@ class Placement:
 
     def open(self) -> None:
         """Compile what will be wanted first, and measure the pace. Takes a second or two with a GPU."""
-        if not self.gpus:
-            return
-        try:
-            if self._settings.compile_ahead:
+        if self.gpus and self._settings.compile_ahead:
+            with _telling():
                 compile_ahead(self.gpus)
-            if not self._settings.crossover_elements:
-                self.pace = measure(self._numpy, self.gpus[0], BufferPool(0, self.pinned))
-        except DeviceFailed as error:
-            log.error("at the start: %s", error.reason)
+        for gpu in () if self._settings.crossover_elements else self.gpus:
+            with _telling():
+                self.pace = measure(self._numpy, gpu, BufferPool(0, self.pinned))
+                break
         if self.pace:
             firsts = [self.pace.least(of) or "no" for of in (hard_sigmoid, gelu, square_product)]
             log.info("auto takes a GPU from %s elements of a HARD_SIGMOID, %s of a GELU, %s rows of a GEMM on", *firsts)
@@ -152,6 +150,15 @@ class Placement:
         """Why dispatches run on NumPy that might run on a GPU."""
         lost = [f"{gpu.name} is out of service: {gpu.out_of_service}" for gpu in self.gpus if gpu.out_of_service]
         return [*self.problems, *lost]
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """What a GPU fails at in this, when the service starts, the log tells."""
+    try:
+        yield
+    except DeviceFailed as error:
+        log.error("at the start: %s", error.reason)
 
 
 def nothing() -> None:

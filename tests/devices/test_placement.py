@@ -310,7 +310,26 @@ def test_auto_is_numpy_where_the_gpu_fails_while_it_is_measured(
 
     monkeypatch.setattr(placement, "measure", failing)
     assert place(numpy_device).choose("auto", square_product(4096)) is numpy_device
-    assert caplog.messages == ["at the start: cuda:0 fell off the bus"]
+    assert caplog.messages == ["at the start: cuda:0 fell off the bus"] * 2, "of each of both"
+
+
+def test_one_of_several_gpus_that_fails_at_the_start_is_not_measured(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`auto` goes by another one's pace, and not to NumPy with all there is."""
+    pace = Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
+
+    def failing(*_: object) -> None:
+        raise DeviceFailed("memory", "cuda:0 has no memory left")
+
+    def measure(cpu: Any, gpu: Any, pool: BufferPool) -> Pace:
+        if gpu is gpus[0]:
+            failing()
+        return pace
+
+    monkeypatch.setattr(placement, "measure", measure)
+    monkeypatch.setattr(placement, "compile_ahead", failing)
+    assert isinstance(place(numpy_device).choose("auto", square_product(256)), FallbackDevice)
 
 
 def test_what_is_wanted_first_is_compiled_on_all_gpus() -> None:
