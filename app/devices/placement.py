@@ -5,7 +5,7 @@ import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -51,7 +51,8 @@ class Placement:
     """The devices there are, by name, and the choice among them.
 
     `auto` is the GPU with the least work in hand where one is done first, by an estimate, and NumPy where it is done
-    before a GPU has the data. Every dispatch that a GPU does not manage is run by NumPy.
+    before a GPU has the data. A dispatch that a GPU does not manage is run by NumPy, or with `auto` by another GPU that
+    may have what that one lacks.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ def nothing() -> None:
 
 
 class FallbackDevice:
-    """Implements `Device`: the least loaded of some GPUs, with NumPy behind them."""
+    """Implements `Device`: the least loaded of some GPUs, with the others and NumPy behind it."""
 
     kind: Literal["cpu", "cuda"] = "cuda"
 
@@ -211,13 +212,27 @@ class FallbackKernel:
         try:
             return self._on_gpu(gpu, inputs, outputs, cancelled)
         except DeviceFailed as failure:
-            if self._numpy is None:
-                self._numpy = self._device.fallback.prepare(self._work)
-            with self._device.memory.open() if self._device.memory else nullcontext() as share:
-                if share:
-                    share.take(own_bytes(self._numpy))
-                ran = staged("kernel", self._numpy.dispatch, inputs, outputs, cancelled)
+            others = [] if failure.cause == "error" else [each for each in self._device.gpus if each is not gpu]
+            ran = self._elsewhere(others, inputs, outputs, cancelled)
             return ExecutionRecord(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
+
+    def _elsewhere(
+        self,
+        gpus: Sequence[CudaDevice],
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        cancelled: Callable[[], bool],
+    ) -> ExecutionRecord:
+        """By the first of `gpus` that is able to, else by NumPy."""
+        for gpu in gpus:
+            with suppress(DeviceFailed):
+                return self._on_gpu(gpu, inputs, outputs, cancelled)
+        if self._numpy is None:
+            self._numpy = self._device.fallback.prepare(self._work)
+        with self._device.memory.open() if self._device.memory else nullcontext() as share:
+            if share:
+                share.take(own_bytes(self._numpy))
+            return staged("kernel", self._numpy.dispatch, inputs, outputs, cancelled)
 
     @property
     def runs_inline(self) -> bool:

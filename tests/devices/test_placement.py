@@ -492,6 +492,31 @@ def test_numpy_answers_what_a_gpu_cannot(
     assert gpus[0].ran == 0
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("causes", [("memory", "memory"), ("lost",)])
+def test_another_gpu_answers_what_one_cannot(
+    gpus: list[Any], numpy_device: NumpyDevice, causes: tuple[Any, ...], in_place: bool
+) -> None:
+    """Where one is full and has nothing to do, all that comes one after the other would else be NumPy's."""
+    failing(gpus[0], *causes)
+    ran = run(FallbackDevice(gpus, numpy_device), SMALL, in_place=in_place)
+    assert ran == ExecutionRecord("cuda:1", "cuda", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
+
+
+def test_numpy_answers_what_no_gpu_can(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    """No other one is asked for what it has no kernel for either, or for what is to be the first one's."""
+    device = FallbackDevice(gpus, numpy_device)
+    for gpu in gpus:
+        failing(gpu, "memory", "memory")
+    by_numpy = ExecutionRecord("numpy", "cpu", "cuda:0 fails: memory", "cuda:0", "memory")
+    assert run(device, SMALL) == by_numpy
+    failing(gpus[0], "error")
+    assert run(device, SMALL).device == "numpy"
+    failing(gpus[0], "lost")
+    assert run(FallbackDevice(gpus[:1], numpy_device), SMALL).device == "numpy"
+    assert gpus[1].ran == 0
+
+
 def test_what_a_gpu_cannot_time_numpy_does(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=1)
     made = a_product(numpy_device)
@@ -541,7 +566,7 @@ def test_an_answer_names_the_device_that_ran_it_and_why(gpus: list[Any]) -> None
     metrics = Metrics(service, ConnectionLimit())
     for causes in ((), ("lost",), ("memory", "memory")):
         failing(gpus[0], *causes)
-        prepared, outcome = dispatch(service)
+        prepared, outcome = dispatch(service, "cuda:0")
         metrics.dispatched(prepared, outcome)
         execution = prepared.answer(outcome.ran, outcome.outputs, 0, 0)["execution"]
         assert execution["device"] == ("numpy" if causes else "cuda:0")
