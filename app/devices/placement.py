@@ -212,9 +212,11 @@ class FallbackKernel:
         try:
             return self._on_gpu(gpu, inputs, outputs, cancelled)
         except DeviceFailed as failure:
-            others = [] if failure.cause == "error" else [each for each in self._device.gpus if each is not gpu]
-            ran = self._elsewhere(others, inputs, outputs, cancelled)
-            return ExecutionRecord(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
+            reason, cause = failure.reason, failure.cause
+        # Not within that: a failure holds what the GPU worked on.
+        others = [] if cause == "error" else [each for each in self._device.gpus if each is not gpu]
+        ran = self._elsewhere(others, inputs, outputs, cancelled)
+        return ExecutionRecord(ran.device, ran.kind, reason, gpu.name, cause)
 
     def _elsewhere(
         self,

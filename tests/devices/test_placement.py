@@ -6,6 +6,7 @@ import importlib.util
 import mmap
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -61,7 +62,8 @@ class FakeGpu:
         self.out_of_service: str | None = None
         self.failures: list[DeviceFailed] = []
         self.ran = self.freed = 0
-        self.half_done = False
+        self.held: list[weakref.ref[Buffer]] = []
+        """What dispatches that failed were to write."""
         self.is_brief = False
         self.slots = SimpleNamespace(pinned_bytes=0)
         self.pool_bytes = 0
@@ -92,6 +94,7 @@ class FakeKernel:
         if self.gpu.failures:
             for output in outputs:
                 output[: len(output) // 2] = bytes(len(output) // 2)
+            self.gpu.held += map(weakref.ref, outputs)
             raise self.gpu.failures.pop(0)
         self.gpu.ran += 1
         self.kernel.dispatch(inputs, outputs, cancelled)
@@ -499,6 +502,12 @@ def test_another_gpu_answers_what_one_cannot(
 ) -> None:
     """Where one is full and has nothing to do, all that comes one after the other would else be NumPy's."""
     failing(gpus[0], *causes)
+
+    def prepare(operator: CompiledOperator) -> FakeKernel:
+        assert not in_place or not any(each() for each in gpus[0].held), "one copy is held at a time"
+        return FakeKernel(gpus[1], operator)
+
+    gpus[1].prepare = prepare
     ran = run(FallbackDevice(gpus, numpy_device), SMALL, in_place=in_place)
     assert ran == ExecutionRecord("cuda:1", "cuda", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
 
