@@ -257,11 +257,13 @@ class FallbackKernel:
             # it. What may be shared begins at the same place.
             places = {address_of(each) for each in inputs}
             targets = [memoryview(bytearray(each)) if address_of(each) in places else each for each in outputs]
+        ran: ExecutionRecord | None = None
         try:
             ran = kernel.dispatch(inputs, targets, cancelled)
         except DeviceFailed as failure:
             if failure.cause != "memory":
                 raise
+        if ran is None:  # not within that: a failure holds what of the memory it had already
             gpu.free_memory()
             if self._device.neighbour is not None:
                 self._device.neighbour.ask(gpu.ordinal, NEIGHBOURS_SECONDS, cancelled)

@@ -18,10 +18,11 @@ from app.devices.cuda.context import Context
 from app.devices.cuda.ready import READY, Ready
 from app.devices.cuda.schedules import CudaScheduleKernel
 from app.devices.device import DeviceFailed
+from app.devices.placement import FallbackDevice
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.linear_algebra.products import Gemm
-from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, OutOfMemory
+from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, Memory, OutOfMemory
 from tests.devices.cuda_on_cpu import BuiltKernels
 from tests.gpu import first_gpu
 from tests.operators.arrays import bytes_of, desc_of
@@ -231,6 +232,80 @@ def test_when_memory_is_short_what_waits_goes(on_cpu: CudaDeviceOnCpu) -> None:
     np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
     assert on_cpu.pool.taken == 2
     assert on_cpu.log.count("captured") == 1
+
+
+class Limited:
+    """A pool of so many bytes, which are free as soon as nobody holds them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held: weakref.WeakSet[Memory] = weakref.WeakSet()
+
+    @property
+    def used(self) -> int:
+        return sum(len(each.bytes) for each in self._held)
+
+    def malloc(self, size: int) -> Memory:
+        if self.used + size > self._limit:
+            raise OutOfMemory
+        made = Memory(size)
+        self._held.add(made)
+        return made
+
+    def free_all_blocks(self) -> None:
+        """Nothing is kept."""
+
+
+@dataclass
+class Idle:
+    memory: Memory
+    bytes: int = 2000
+
+
+class Greedy(CumulativeSum):
+    """Takes memory of the GPU's, bit by bit."""
+
+    pool: ClassVar[Any] = None
+
+    def call(self, xp: Any, inputs: Any) -> Any:
+        taken = [self.pool.malloc(4000)]
+        taken.append(self.pool.malloc(4000))
+        return super().call(xp, inputs)
+
+
+@pytest.mark.parametrize("is_resident", [False, True])
+def test_what_had_too_little_memory_holds_none_when_it_is_tried_again(
+    on_cpu: CudaDeviceOnCpu, is_resident: bool
+) -> None:
+    """All that others have given back is there for it, and what it had taken itself. No garbage need be collected."""
+    x = np.arange(500, dtype=np.float32)
+    work = cumulative_sum(x, Greedy)
+    on_cpu.pool = Greedy.pool = Limited(13_999)
+    on_cpu.ready.put(on_cpu.ready.number(on_cpu), Idle(on_cpu.pool.malloc(2000)))
+    nobody: Any = None
+    kernel = on_cpu.resident(work) if is_resident else FallbackDevice([on_cpu], nobody).prepare(work)
+    gc.disable()
+    try:
+        np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
+    finally:
+        gc.enable()
+
+
+def test_a_failed_dispatch_is_no_garbage(on_cpu: CudaDeviceOnCpu) -> None:
+    """It would hold its tensors, and memory on the GPU, until that is collected."""
+    x = np.ones(2000, np.float32)
+    kernel = on_cpu.prepare(cumulative_sum(x))
+    on_cpu.pool = Limited(0)
+    given = bytes_of(x.copy())
+    seen = weakref.ref(given)
+    gc.disable()
+    try:
+        with pytest.raises(DeviceFailed) as raised:
+            kernel.dispatch([given], [bytes_of(np.zeros_like(x))], lambda: False)
+        del raised, given
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_over_new_scratch_work_is_recorded_anew(on_cpu: CudaDeviceOnCpu) -> None:

@@ -419,8 +419,11 @@ class _AtWork:
             failure = None if error is None else device.failure(error)
         finally:
             device.end(self._size, is_brief=self._is_brief)
-        if failure:
-            raise failure from error
+        try:
+            if failure:
+                raise failure from error
+        finally:
+            del failure, error  # or what it has passed, with tensors in it, would be garbage that is to be collected
 
 
 def _facts(cupy: Any, ordinal: int) -> Facts:

@@ -87,12 +87,14 @@ class ResidentKernel:
         DeviceFailed."""
         try:
             self._dispatch(inputs, outputs, cancelled)
+            return self._device.ran
         except DeviceFailed as failure:
             if failure.cause != "memory":
                 raise
-            self._recorded.clear()
-            self._device.free_memory()
-            self._dispatch(inputs, outputs, cancelled)
+        # Not within that: a failure holds what of the memory it had already.
+        self._recorded.clear()
+        self._device.free_memory()
+        self._dispatch(inputs, outputs, cancelled)
         return self._device.ran
 
     def _dispatch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]) -> None:
