@@ -16,6 +16,7 @@ from app.devices.cuda.compiler import KernelCache
 from app.devices.cuda.context import Context
 from app.devices.cuda.pinned import SMALLEST_PINNED, PinnedMemory
 from app.devices.cuda.shared import NotShared, SharedMemory
+from app.devices.device import DeviceFailed
 from app.operators import written
 from tests.devices.cuda_device_on_cpu import CudaError
 
@@ -32,12 +33,15 @@ class Runtime:
         self.started: set[int] = set()
         """GPUs on which there is a context."""
         self.lost: set[int] = set()
+        self.tells_of_the_last = False
+        """Whether a thread's next call fails for what became of the GPU that it was on, as CUDA's may."""
         self.closed: list[tuple[int, int]] = []
         """Addresses, and the GPUs that were current."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         calls: dict[str, Callable[..., Any]] = {
             "getDevice": lambda: self.current,
+            "deviceSynchronize": self._start,
             "setDevice": self._set,
             "hostRegister": self._start,
             "hostUnregister": self._start,
@@ -58,6 +62,8 @@ class Runtime:
         return ordinal
 
     def _set(self, ordinal: int) -> None:
+        if self.tells_of_the_last:
+            self._start()
         self._of_thread.ordinal = ordinal
         self._start()
 
@@ -152,6 +158,24 @@ def test_a_region_on_a_gpu_that_is_lost_is_refused(runtime: Runtime) -> None:
     runtime.lost.add(0)
     with pytest.raises(NotShared, match="cudaErrorLaunchFailure"):
         SharedMemory(bytes(64), gpu)
+
+
+def test_a_gpu_is_not_lost_with_another_one(runtime: Runtime) -> None:
+    """Though a thread comes from that one, and hears of it first."""
+    gpus = gpus_of(0, 1)
+
+    def fails(gpu: Context) -> str:
+        with pytest.raises(DeviceFailed) as raised, gpu.at_work(0):
+            pytest.fail("it should have been told")
+        return raised.value.cause
+
+    gpus[1].use()
+    runtime.lost.add(1)
+    runtime.tells_of_the_last = True
+    assert fails(gpus[0]) == "error"
+    assert gpus[0].out_of_service is None
+    assert [fails(gpus[1]) for _ in range(2)] == ["lost", "lost"]
+    assert "cudaErrorLaunchFailure" in str(gpus[1].out_of_service)
 
 
 def test_each_pool_s_bytes_are_its_gpu_s(runtime: Runtime) -> None:

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from sys import getrefcount
@@ -380,10 +381,10 @@ class Context:
         is_memory = isinstance(error, self._cupy.cuda.memory.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
         if is_memory or (isinstance(error, self.errors) and getattr(error, "status", None) == 2):
             return DeviceFailed("memory", f"{self.name} has no memory left for this dispatch")
-        try:
-            with self._capturing:
-                self._cupy.cuda.runtime.deviceSynchronize()
-        except self.errors as lost:
+        # By a thread that was on no other GPU: to one that was, CUDA may tell what became of that one.
+        with self._capturing, ThreadPoolExecutor(1) as thread:
+            lost = thread.submit(self._wait).exception()
+        if isinstance(lost, self.errors):
             with self._lock:
                 first = self.out_of_service is None
                 self.out_of_service = self.out_of_service or str(lost)
@@ -392,6 +393,11 @@ class Context:
             return DeviceFailed("lost", f"{self.name} is out of service: {self.out_of_service}")
         log.error("a dispatch on %s failed: %s", self.name, error)
         return DeviceFailed("error", f"{self.name} could not run this dispatch")
+
+    def _wait(self) -> None:
+        """Until it has done all that it was given."""
+        self.use()
+        self._cupy.cuda.runtime.deviceSynchronize()
 
 
 class _AtWork:
