@@ -289,7 +289,7 @@ def find_gpus(
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return [], [f"CUDA does not start: {error}"]
-    wanted = range(count) if settings.gpus == "all" else dict.fromkeys(map(int, settings.gpus.split(",")))
+    wanted = range(count) if settings.gpu_numbers is None else settings.gpu_numbers
     cache = KernelCache(Binaries(cache_folder(settings.kernel_cache)))
     found, problems = [], [] if count else ["there is no GPU"]
     for ordinal in wanted:
