@@ -243,7 +243,7 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
 
     neighbours = Neighbours(settings.workers) if settings.workers > 1 else None
     folder = shared.path if shared else None
-    gpu_sharing = mps.start(folder / "mps") if folder and can_share else None
+    gpu_sharing = mps.start(folder / "mps", settings.gpu_numbers) if folder and can_share else None
     supervisor = os.getpid()
 
     def work(number: int, signals: Signals) -> bool:

@@ -211,6 +211,11 @@ class Settings(BaseSettings):
         """Whether `gpus` are certain ones."""
         return self.gpus not in ("all", "none")
 
+    @property
+    def gpu_numbers(self) -> list[int] | None:
+        """Theirs, if they are certain ones."""
+        return [*dict.fromkeys(map(int, self.gpus.split(",")))] if self.names_gpus else None
+
     @classmethod
     def is_limit(cls, name: str) -> bool:
         """Whether a client may run into this setting, so that the capabilities show it."""

@@ -3,9 +3,9 @@
 import ctypes
 import importlib.util
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -51,7 +51,8 @@ class Placement:
     """The devices there are, by name, and the choice among them.
 
     `auto` is the GPU with the least work in hand where one is done first, by an estimate, and NumPy where it is done
-    before a GPU has the data. Every dispatch that a GPU does not manage is run by NumPy.
+    before a GPU has the data. A dispatch that a GPU does not manage is run by NumPy, or with `auto` by another GPU that
+    may have what that one lacks.
     """
 
     def __init__(
@@ -72,12 +73,13 @@ class Placement:
         self.devices |= {gpu.name: FallbackDevice([gpu], numpy_device, neighbour) for gpu in self.gpus}
         self._auto = FallbackDevice(self.gpus, numpy_device, neighbour)
         self.pace: Pace | None = None
-        """Of NumPy and the first GPU, once that is measured."""
+        """Of NumPy and the first GPU that works, once that is measured."""
         self._works: WeakKeyDictionary[InitializedGraph, Work] = WeakKeyDictionary()
         if not self.gpus:
             self.pinned.limit = 0
+        effect = "Not all GPUs are used" if self.gpus else "NumPy runs all dispatches"
         for problem in self.problems:
-            log.info("NumPy runs all dispatches: %s", problem)
+            log.info("%s: %s", effect, problem)
 
     def charge(self, memory: MemoryAccount) -> None:
         """From now on what NumPy takes in a GPU's place is held there."""
@@ -87,15 +89,13 @@ class Placement:
 
     def open(self) -> None:
         """Compile what will be wanted first, and measure the pace. Takes a second or two with a GPU."""
-        if not self.gpus:
-            return
-        try:
-            if self._settings.compile_ahead:
+        if self.gpus and self._settings.compile_ahead:
+            with _telling():
                 compile_ahead(self.gpus)
-            if not self._settings.crossover_elements:
-                self.pace = measure(self._numpy, self.gpus[0], BufferPool(0, self.pinned))
-        except DeviceFailed as error:
-            log.error("at the start: %s", error.reason)
+        for gpu in () if self._settings.crossover_elements else self.gpus:
+            with _telling():
+                self.pace = measure(self._numpy, gpu, BufferPool(0, self.pinned))
+                break
         if self.pace:
             firsts = [self.pace.least(of) or "no" for of in (hard_sigmoid, gelu, square_product)]
             log.info("auto takes a GPU from %s elements of a HARD_SIGMOID, %s of a GELU, %s rows of a GEMM on", *firsts)
@@ -153,12 +153,21 @@ class Placement:
         return [*self.problems, *lost]
 
 
+@contextmanager
+def _telling() -> Iterator[None]:
+    """What a GPU fails at in this, when the service starts, the log tells."""
+    try:
+        yield
+    except DeviceFailed as error:
+        log.error("at the start: %s", error.reason)
+
+
 def nothing() -> None:
     """A GPU that is lost keeps nothing."""
 
 
 class FallbackDevice:
-    """Implements `Device`: the least loaded of some GPUs, with NumPy behind them."""
+    """Implements `Device`: the least loaded of some GPUs, with the others and NumPy behind it."""
 
     kind: Literal["cpu", "cuda"] = "cuda"
 
@@ -203,13 +212,29 @@ class FallbackKernel:
         try:
             return self._on_gpu(gpu, inputs, outputs, cancelled)
         except DeviceFailed as failure:
-            if self._numpy is None:
-                self._numpy = self._device.fallback.prepare(self._work)
-            with self._device.memory.open() if self._device.memory else nullcontext() as share:
-                if share:
-                    share.take(own_bytes(self._numpy))
-                ran = staged("kernel", self._numpy.dispatch, inputs, outputs, cancelled)
-            return ExecutionRecord(ran.device, ran.kind, failure.reason, gpu.name, failure.cause)
+            reason, cause = failure.reason, failure.cause
+        # Not within that: a failure holds what the GPU worked on.
+        others = [] if cause == "error" else [each for each in self._device.gpus if each is not gpu]
+        ran = self._elsewhere(others, inputs, outputs, cancelled)
+        return ExecutionRecord(ran.device, ran.kind, reason, gpu.name, cause)
+
+    def _elsewhere(
+        self,
+        gpus: Sequence[CudaDevice],
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        cancelled: Callable[[], bool],
+    ) -> ExecutionRecord:
+        """By the first of `gpus` that is able to, else by NumPy."""
+        for gpu in gpus:
+            with suppress(DeviceFailed):
+                return self._on_gpu(gpu, inputs, outputs, cancelled)
+        if self._numpy is None:
+            self._numpy = self._device.fallback.prepare(self._work)
+        with self._device.memory.open() if self._device.memory else nullcontext() as share:
+            if share:
+                share.take(own_bytes(self._numpy))
+            return staged("kernel", self._numpy.dispatch, inputs, outputs, cancelled)
 
     @property
     def runs_inline(self) -> bool:
@@ -232,11 +257,13 @@ class FallbackKernel:
             # it. What may be shared begins at the same place.
             places = {address_of(each) for each in inputs}
             targets = [memoryview(bytearray(each)) if address_of(each) in places else each for each in outputs]
+        ran: ExecutionRecord | None = None
         try:
             ran = kernel.dispatch(inputs, targets, cancelled)
         except DeviceFailed as failure:
             if failure.cause != "memory":
                 raise
+        if ran is None:  # not within that: a failure holds what of the memory it had already
             gpu.free_memory()
             if self._device.neighbour is not None:
                 self._device.neighbour.ask(gpu.ordinal, NEIGHBOURS_SECONDS, cancelled)
@@ -262,7 +289,7 @@ def find_gpus(
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return [], [f"CUDA does not start: {error}"]
-    wanted = range(count) if settings.gpus == "all" else [int(each) for each in settings.gpus.split(",")]
+    wanted = range(count) if settings.gpu_numbers is None else settings.gpu_numbers
     cache = KernelCache(Binaries(cache_folder(settings.kernel_cache)))
     found, problems = [], [] if count else ["there is no GPU"]
     for ordinal in wanted:

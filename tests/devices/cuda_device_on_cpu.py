@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Cupy:
 
         self.cuda = SimpleNamespace(
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemory),
-            runtime=SimpleNamespace(CUDARuntimeError=CudaError, deviceSynchronize=lambda: None),
+            runtime=SimpleNamespace(CUDARuntimeError=CudaError, deviceSynchronize=lambda: None, getDevice=lambda: 0),
             driver=SimpleNamespace(CUDADriverError=CudaError),
             using_allocator=using_allocator,
             MemoryPool=Pool,
@@ -175,7 +175,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.clustered = self.load = self.long_dispatches = 0
         self._lock, self._capturing, self._holding = threading.Lock(), threading.Lock(), threading.local()
         self._firsts, self._called = {}, set()
-        self._kept = WeakKeyDictionary()
+        self._kept, self._tensors, self._uploading = WeakKeyDictionary(), WeakValueDictionary(), threading.Lock()
         self._sources: list[str] = []
         self.ahead: set[str] = set()
         """What was compiled before it was wanted."""

@@ -18,11 +18,15 @@ from app.devices.cuda.context import Context
 from app.devices.cuda.ready import READY, Ready
 from app.devices.cuda.schedules import CudaScheduleKernel
 from app.devices.device import DeviceFailed
+from app.devices.placement import FallbackDevice
+from app.graphs.graph import GraphInput
+from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
 from app.memory.arrays import Array
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.linear_algebra.products import Gemm
-from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, OutOfMemory
+from tests.devices.cuda_device_on_cpu import CudaDeviceOnCpu, CudaError, Memory, OutOfMemory
 from tests.devices.cuda_on_cpu import BuiltKernels
+from tests.devices.test_numpy_device import never
 from tests.gpu import first_gpu
 from tests.operators.arrays import bytes_of, desc_of
 from tests.operators.coordinate_operators import CumulativeSum, compiled
@@ -231,6 +235,121 @@ def test_when_memory_is_short_what_waits_goes(on_cpu: CudaDeviceOnCpu) -> None:
     np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
     assert on_cpu.pool.taken == 2
     assert on_cpu.log.count("captured") == 1
+
+
+class Limited:
+    """A pool of so many bytes, which are free as soon as nobody holds them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held: weakref.WeakSet[Memory] = weakref.WeakSet()
+
+    @property
+    def used(self) -> int:
+        return sum(len(each.bytes) for each in self._held)
+
+    def malloc(self, size: int) -> Memory:
+        if self.used + size > self._limit:
+            raise OutOfMemory
+        made = Memory(size)
+        self._held.add(made)
+        return made
+
+    def free_all_blocks(self) -> None:
+        """Nothing is kept."""
+
+
+@dataclass
+class Idle:
+    memory: Memory
+    bytes: int = 2000
+
+
+class Greedy(CumulativeSum):
+    """Takes memory of the GPU's, bit by bit."""
+
+    pool: ClassVar[Any] = None
+
+    def call(self, xp: Any, inputs: Any) -> Any:
+        taken = [self.pool.malloc(4000)]
+        taken.append(self.pool.malloc(4000))
+        return super().call(xp, inputs)
+
+
+@pytest.mark.parametrize("is_resident", [False, True])
+def test_what_had_too_little_memory_holds_none_when_it_is_tried_again(
+    on_cpu: CudaDeviceOnCpu, is_resident: bool
+) -> None:
+    """All that others have given back is there for it, and what it had taken itself. No garbage need be collected."""
+    x = np.arange(500, dtype=np.float32)
+    work = cumulative_sum(x, Greedy)
+    on_cpu.pool = Greedy.pool = Limited(13_999)
+    on_cpu.ready.put(on_cpu.ready.number(on_cpu), Idle(on_cpu.pool.malloc(2000)))
+    nobody: Any = None
+    kernel = on_cpu.resident(work) if is_resident else FallbackDevice([on_cpu], nobody).prepare(work)
+    gc.disable()
+    try:
+        np.testing.assert_array_equal(dispatch(kernel, x), np.cumsum(x))
+    finally:
+        gc.enable()
+
+
+def sums_of(kept: Array, count: int) -> InitializedGraph:
+    """A graph that has `kept`, and adds up so many of its elements."""
+    work = cumulative_sum(kept[:count], CumulativeSum)
+    (name,), size = work.inputs, 4 * count
+    step = Step((0,), work, (Place(Room.KEPT, 0, 0, size),), (Place(Room.OUTPUT, 0, 0, size),))
+    schedule = Schedule({}, {}, dict(work.outputs), {}, (), (step,), (GraphInput(name),), (kept.nbytes,), 0)
+    return InitializedGraph(schedule, (bytes_of(kept),))
+
+
+def test_graphs_of_the_same_weights_have_them_once(on_cpu: CudaDeviceOnCpu) -> None:
+    """As a model's have, for inputs of different sizes: in the same memory, not in memory that looks like it."""
+    weights, pool = np.arange(1500, dtype=np.float32), Limited(1 << 20)
+    on_cpu.pool, on_cpu.most_kept = pool, 0  # nothing else is kept
+    kernels: list[Any] = [on_cpu.prepare(sums_of(weights, count)) for count in (10, 1000, 1500)]
+    outputs = [np.zeros(count, np.float32) for count in (10, 1000, 1500)]
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda kernel: kernel._kept.upload(), kernels))
+    for kernel, made in zip(kernels, outputs, strict=True):
+        kernel.dispatch([], [bytes_of(made)], never)
+        np.testing.assert_array_equal(made, np.cumsum(weights[: made.size]))
+    assert pool.used == weights.nbytes
+    others = on_cpu.prepare(sums_of(weights.copy(), 10))
+    others.dispatch([], [bytes_of(outputs[0])], never)
+    assert pool.used == 2 * weights.nbytes
+    del kernels, kernel
+    assert pool.used == weights.nbytes
+    del others
+    assert pool.used == 0
+
+
+def test_weights_that_found_no_memory_are_brought_by_the_next_dispatch(on_cpu: CudaDeviceOnCpu) -> None:
+    weights, made = np.arange(1500, dtype=np.float32), np.zeros(10, np.float32)
+    on_cpu.pool = Limited(weights.nbytes - 1)
+    kernel = on_cpu.prepare(sums_of(weights, 10))
+    with pytest.raises(DeviceFailed, match="no memory left"):
+        kernel.dispatch([], [bytes_of(made)], never)
+    on_cpu.pool = Limited(1 << 20)
+    kernel.dispatch([], [bytes_of(made)], never)
+    np.testing.assert_array_equal(made, np.cumsum(weights[:10]))
+
+
+def test_a_failed_dispatch_is_no_garbage(on_cpu: CudaDeviceOnCpu) -> None:
+    """It would hold its tensors, and memory on the GPU, until that is collected."""
+    x = np.ones(2000, np.float32)
+    kernel = on_cpu.prepare(cumulative_sum(x))
+    on_cpu.pool = Limited(0)
+    given = bytes_of(x.copy())
+    seen = weakref.ref(given)
+    gc.disable()
+    try:
+        with pytest.raises(DeviceFailed) as raised:
+            kernel.dispatch([given], [bytes_of(np.zeros_like(x))], lambda: False)
+        del raised, given
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_over_new_scratch_work_is_recorded_anew(on_cpu: CudaDeviceOnCpu) -> None:

@@ -3,6 +3,7 @@
 Without a GPU a program of the test's stands in for NVIDIA's, and says how it was called.
 """
 
+import ctypes
 import logging
 import os
 import re
@@ -11,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -50,9 +52,9 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_service_is_there_for_forked_processes_until_its_end(
     said: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mps, "_trouble", lambda: "" if os.environ[FOLDER] == str(tmp_path / "mps") else "no folder")
+    monkeypatch.setattr(mps, "_trouble", lambda _: "" if os.environ[FOLDER] == str(tmp_path / "mps") else "no folder")
     assert mps.is_there()
-    service = mps.start(tmp_path / "mps")
+    service = mps.start(tmp_path / "mps", None)
     assert service
     assert done_apart(lambda: os.environ[FOLDER]) == str(tmp_path / "mps")
     assert said.read_text() == f"called with '-d', {tmp_path}/mps, GPUs 'all'\n"  # of which clients choose theirs
@@ -65,8 +67,8 @@ def test_one_that_does_not_work_ends_and_the_log_says_why(
     said: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refuses: str
 ) -> None:
     monkeypatch.setenv("REFUSES", refuses)
-    monkeypatch.setattr(mps, "_trouble", lambda: "cuInit answers 805")
-    assert mps.start(tmp_path / "mps") is None
+    monkeypatch.setattr(mps, "_trouble", lambda _: "cuInit answers 805")
+    assert mps.start(tmp_path / "mps", None) is None
     assert said.read_text().endswith("quit\n")
     assert FOLDER not in os.environ
     warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
@@ -76,7 +78,7 @@ def test_one_that_does_not_work_ends_and_the_log_says_why(
 
 def test_without_a_gpu_none_is_kept(said: Path, tmp_path: Path) -> None:
     """What CUDA says decides: on this machine that there is no driver, or no service behind the stand-in."""
-    assert mps.start(tmp_path / "mps") is None
+    assert mps.start(tmp_path / "mps", None) is None
     assert said.read_text().endswith("quit\n")
 
 
@@ -89,10 +91,43 @@ def test_one_that_is_there_is_left_alone(said: Path, tmp_path: Path, monkeypatch
             (tmp_path / "control").touch()
             given.setattr(mps, "_BY_DEFAULT", tmp_path / "control")
         assert mps.is_there()
-        assert mps.start(tmp_path / "mps") is None
+        assert mps.start(tmp_path / "mps", None) is None
         assert os.environ.get(FOLDER) == ("/somebody/else's" if by == "variable" else None)
     assert said.read_text() == ""
     assert not (tmp_path / "mps").exists()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tried", "said"),
+    [(None, [0, 1], "cuDevicePrimaryCtxRetain answers 46 for GPU 1"), ([2, 0], [2, 0], ""), ([3], [], "cuDeviceGet")],
+)
+def test_only_the_gpus_that_are_used_need_work(
+    monkeypatch: pytest.MonkeyPatch, gpus: list[int] | None, tried: list[int], said: str
+) -> None:
+    """Of three, the second is for one process alone."""
+    started: list[int] = []
+
+    class Cuda:
+        """The driver, by its names."""
+
+        def cuInit(self, flags: int) -> int:  # noqa: N802
+            return 0
+
+        def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+            count._obj.value = 3
+            return 0
+
+        def cuDeviceGet(self, device: Any, ordinal: int) -> int:  # noqa: N802
+            device._obj.value = ordinal
+            return 0 if ordinal < 3 else 101
+
+        def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:  # noqa: N802
+            started.append(device.value)
+            return 46 if device.value == 1 else 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Cuda())
+    assert mps._trouble(gpus).startswith(said)
+    assert started == tried
 
 
 def test_without_its_program_there_is_none(
@@ -101,7 +136,7 @@ def test_without_its_program_there_is_none(
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("PATH", "/nowhere")
     assert not mps.is_there()
-    assert mps.start(tmp_path / "mps") is None
+    assert mps.start(tmp_path / "mps", None) is None
     assert mps.PROGRAM in caplog.text
 
 

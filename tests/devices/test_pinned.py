@@ -159,6 +159,21 @@ def test_only_idle_slots_are_emptied() -> None:
         assert (first, second) == (one, two)
 
 
+def test_where_one_cannot_be_emptied_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_: Given) -> None:
+        raise RuntimeError("cudaErrorLaunchFailure")
+
+    slots = slots_of(2)
+    with slots.take(), slots.take():
+        pass
+    monkeypatch.setattr(Given, "empty", lost)
+    with pytest.raises(RuntimeError):
+        slots.empty_idle()
+    assert slots.taken == 0
+    with slots.take_some(2) as some:
+        assert len(some) == 2
+
+
 def test_what_cannot_be_made_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     slots = slots_of(1)
     monkeypatch.setattr(Given, "fails", True)

@@ -6,6 +6,7 @@ import importlib.util
 import mmap
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -61,7 +62,8 @@ class FakeGpu:
         self.out_of_service: str | None = None
         self.failures: list[DeviceFailed] = []
         self.ran = self.freed = 0
-        self.half_done = False
+        self.held: list[weakref.ref[Buffer]] = []
+        """What dispatches that failed were to write."""
         self.is_brief = False
         self.slots = SimpleNamespace(pinned_bytes=0)
         self.pool_bytes = 0
@@ -92,6 +94,7 @@ class FakeKernel:
         if self.gpu.failures:
             for output in outputs:
                 output[: len(output) // 2] = bytes(len(output) // 2)
+            self.gpu.held += map(weakref.ref, outputs)
             raise self.gpu.failures.pop(0)
         self.gpu.ran += 1
         self.kernel.dispatch(inputs, outputs, cancelled)
@@ -310,7 +313,26 @@ def test_auto_is_numpy_where_the_gpu_fails_while_it_is_measured(
 
     monkeypatch.setattr(placement, "measure", failing)
     assert place(numpy_device).choose("auto", square_product(4096)) is numpy_device
-    assert caplog.messages == ["at the start: cuda:0 fell off the bus"]
+    assert caplog.messages == ["at the start: cuda:0 fell off the bus"] * 2, "of each of both"
+
+
+def test_one_of_several_gpus_that_fails_at_the_start_is_not_measured(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`auto` goes by another one's pace, and not to NumPy with all there is."""
+    pace = Pace(start=33e-6, product=1e-4, bus=14e-12, memory=13e-12, operation=1e-13, multiplication=1e-11)
+
+    def failing(*_: object) -> None:
+        raise DeviceFailed("memory", "cuda:0 has no memory left")
+
+    def measure(cpu: Any, gpu: Any, pool: BufferPool) -> Pace:
+        if gpu is gpus[0]:
+            failing()
+        return pace
+
+    monkeypatch.setattr(placement, "measure", measure)
+    monkeypatch.setattr(placement, "compile_ahead", failing)
+    assert isinstance(place(numpy_device).choose("auto", square_product(256)), FallbackDevice)
 
 
 def test_what_is_wanted_first_is_compiled_on_all_gpus() -> None:
@@ -473,6 +495,37 @@ def test_numpy_answers_what_a_gpu_cannot(
     assert gpus[0].ran == 0
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("causes", [("memory", "memory"), ("lost",)])
+def test_another_gpu_answers_what_one_cannot(
+    gpus: list[Any], numpy_device: NumpyDevice, causes: tuple[Any, ...], in_place: bool
+) -> None:
+    """Where one is full and has nothing to do, all that comes one after the other would else be NumPy's."""
+    failing(gpus[0], *causes)
+
+    def prepare(operator: CompiledOperator) -> FakeKernel:
+        assert not in_place or not any(each() for each in gpus[0].held), "one copy is held at a time"
+        return FakeKernel(gpus[1], operator)
+
+    gpus[1].prepare = prepare
+    ran = run(FallbackDevice(gpus, numpy_device), SMALL, in_place=in_place)
+    assert ran == ExecutionRecord("cuda:1", "cuda", f"cuda:0 fails: {causes[-1]}", "cuda:0", causes[-1])
+
+
+def test_numpy_answers_what_no_gpu_can(gpus: list[Any], numpy_device: NumpyDevice) -> None:
+    """No other one is asked for what it has no kernel for either, or for what is to be the first one's."""
+    device = FallbackDevice(gpus, numpy_device)
+    for gpu in gpus:
+        failing(gpu, "memory", "memory")
+    by_numpy = ExecutionRecord("numpy", "cpu", "cuda:0 fails: memory", "cuda:0", "memory")
+    assert run(device, SMALL) == by_numpy
+    failing(gpus[0], "error")
+    assert run(device, SMALL).device == "numpy"
+    failing(gpus[0], "lost")
+    assert run(FallbackDevice(gpus[:1], numpy_device), SMALL).device == "numpy"
+    assert gpus[1].ran == 0
+
+
 def test_what_a_gpu_cannot_time_numpy_does(gpus: list[Any], numpy_device: NumpyDevice) -> None:
     placed = place(numpy_device, crossover_elements=1)
     made = a_product(numpy_device)
@@ -522,7 +575,7 @@ def test_an_answer_names_the_device_that_ran_it_and_why(gpus: list[Any]) -> None
     metrics = Metrics(service, ConnectionLimit())
     for causes in ((), ("lost",), ("memory", "memory")):
         failing(gpus[0], *causes)
-        prepared, outcome = dispatch(service)
+        prepared, outcome = dispatch(service, "cuda:0")
         metrics.dispatched(prepared, outcome)
         execution = prepared.answer(outcome.ran, outcome.outputs, 0, 0)["execution"]
         assert execution["device"] == ("numpy" if causes else "cuda:0")
@@ -680,6 +733,8 @@ def test_a_gpu_that_does_not_start_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     assert found == (["cuda:1"], ["cuda:0 does not start: no memory left"])
     found = find_gpus(Settings(gpus="2,1"), PinnedMemory(0))
     assert found == (["cuda:1"], ["there is no cuda:2, only 2 GPUs"])
+    found = find_gpus(Settings(gpus="1,01,1"), PinnedMemory(0))
+    assert found == (["cuda:1"], []), "each is one device, however often it is named"
     cupy_with(monkeypatch, lambda: 1)
     assert reasons(monkeypatch, gpus="1") == ["there is no cuda:1, only 1 GPU"]
 

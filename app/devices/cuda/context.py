@@ -5,6 +5,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from sys import getrefcount
@@ -127,10 +128,24 @@ class Context:
         self._capturing = threading.Lock()
         """While a stream records a graph nobody waits for the whole GPU: CUDA refuses that, and gives the graph up."""
         written.LOADERS[ordinal] = self.written
+        pinned.gpus.append(ordinal)
 
     def use(self) -> None:
         """Make this the GPU of the calling thread."""
         self._cupy.cuda.runtime.setDevice(self.ordinal)
+
+    @contextmanager
+    def meanwhile(self) -> Iterator[None]:
+        """Make this the GPU of the calling thread in this: one that may be in the midst of a dispatch on another."""
+        runtime = self._cupy.cuda.runtime
+        before = runtime.getDevice()
+        self.use()
+        try:
+            yield
+        finally:
+            if before in self.pinned.gpus:  # else the thread had none yet, and to name CUDA's first one would start it
+                with suppress(*self.errors):  # of one that is lost
+                    runtime.setDevice(before)
 
     def bus_id(self) -> str:
         """Where the GPU is on the PCI bus."""
@@ -138,8 +153,10 @@ class Context:
 
     @property
     def pool_bytes(self) -> int:
-        """Bytes of the GPU's memory that the pool of whole dispatches has."""
-        return int(self.pool.total_bytes())
+        """Bytes of the GPU's memory that the pool of whole dispatches has; 0 once it is lost."""
+        with suppress(*self.errors), self.meanwhile():  # CuPy's pools tell of the current GPU
+            return int(self.pool.total_bytes())
+        return 0
 
     def function(self, source: str) -> Any:
         """The kernel that `source` defines, loaded on this GPU: a function of CuPy's, to be held while it may run."""
@@ -364,10 +381,10 @@ class Context:
         is_memory = isinstance(error, self._cupy.cuda.memory.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
         if is_memory or (isinstance(error, self.errors) and getattr(error, "status", None) == 2):
             return DeviceFailed("memory", f"{self.name} has no memory left for this dispatch")
-        try:
-            with self._capturing:
-                self._cupy.cuda.runtime.deviceSynchronize()
-        except self.errors as lost:
+        # By a thread that was on no other GPU: to one that was, CUDA may tell what became of that one.
+        with self._capturing, ThreadPoolExecutor(1) as thread:
+            lost = thread.submit(self._wait).exception()
+        if isinstance(lost, self.errors):
             with self._lock:
                 first = self.out_of_service is None
                 self.out_of_service = self.out_of_service or str(lost)
@@ -376,6 +393,11 @@ class Context:
             return DeviceFailed("lost", f"{self.name} is out of service: {self.out_of_service}")
         log.error("a dispatch on %s failed: %s", self.name, error)
         return DeviceFailed("error", f"{self.name} could not run this dispatch")
+
+    def _wait(self) -> None:
+        """Until it has done all that it was given."""
+        self.use()
+        self._cupy.cuda.runtime.deviceSynchronize()
 
 
 class _AtWork:
@@ -403,8 +425,11 @@ class _AtWork:
             failure = None if error is None else device.failure(error)
         finally:
             device.end(self._size, is_brief=self._is_brief)
-        if failure:
-            raise failure from error
+        try:
+            if failure:
+                raise failure from error
+        finally:
+            del failure, error  # or what it has passed, with tensors in it, would be garbage that is to be collected
 
 
 def _facts(cupy: Any, ordinal: int) -> Facts:

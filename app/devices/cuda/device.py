@@ -1,21 +1,23 @@
 """An NVIDIA GPU: formulas as CUDA kernels and calls of CuPy, tensors moved through pinned memory while others are
 computed."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from app.contract.constants import DataType
 from app.devices.cuda.context import Context
 from app.devices.cuda.kernels import CudaKernel
 from app.devices.cuda.resident import Resident
-from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensors
+from app.devices.cuda.schedules import CudaScheduleKernel, KeptTensor, KeptTensors
 from app.devices.cuda.shared import ResidentKernel
 from app.devices.cuda.small import Passage, SmallKernel
 from app.devices.cuda.times import step_seconds
 from app.devices.device import DeviceInfo, InTurn, Kernel
 from app.devices.schedules import OneByOne, schedule_kernel
 from app.graphs.schedule import InitializedGraph, alone
+from app.memory.addresses import address_of
 from app.operators import written
 from app.programs.dispatchable import Dispatchable
 
@@ -29,6 +31,9 @@ class CudaDevice(Context):
         """The arguments are those of Context."""
         super().__init__(*arguments, **named)
         self._kept: WeakKeyDictionary[InitializedGraph, KeptTensors] = WeakKeyDictionary()
+        self._tensors: WeakValueDictionary[tuple[int, int], KeptTensor] = WeakValueDictionary()
+        """By their addresses and bytes on the host."""
+        self._uploading = threading.Lock()
         written.FORMULA_LOADERS[self.ordinal] = self._over_arrays
 
     def info(self) -> DeviceInfo:
@@ -63,8 +68,14 @@ class CudaDevice(Context):
         return self.whole(graph)
 
     def _tensors_of(self, graph: InitializedGraph) -> KeptTensors:
-        with self._lock:
-            return self._kept.setdefault(graph, KeptTensors(graph.kept, self))
+        known = self._kept.get(graph)
+        if known is None:
+            tensors = [
+                self._tensors.setdefault((address_of(each), each.nbytes), KeptTensor(each)) for each in graph.kept
+            ]
+            with self._lock:
+                known = self._kept.setdefault(graph, KeptTensors(tensors, self, self._uploading))
+        return known
 
     def step_seconds(self, graph: InitializedGraph, cancelled: Callable[[], bool]) -> list[float]:
         """Seconds of each of the graph's steps, over zeros. Raises Cancelled and DeviceFailed."""

@@ -14,7 +14,8 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from app.apart import done_apart
@@ -59,9 +60,9 @@ def is_there() -> bool:
     return _is_given() or shutil.which(PROGRAM) is not None
 
 
-def start(folder: Path) -> MultiProcessService | None:
-    """A service whose pipes and logs are in `folder`, for the processes that will be forked from this one. None where
-    there is one already, or none that works; the log says which.
+def start(folder: Path, gpus: Sequence[int] | None) -> MultiProcessService | None:
+    """A service whose pipes and logs are in `folder`, for the processes that will be forked from this one, which use
+    these `gpus`, or all. None where there is one already, or none that works; the log says which.
 
     CUDA must not have been started in this process. It takes as long as CUDA's start.
     """
@@ -81,7 +82,7 @@ def start(folder: Path) -> MultiProcessService | None:
         starting = [program, "-d"]
         subprocess.run(starting, env=environment, capture_output=True, timeout=_SECONDS, check=True)  # noqa: S603
         os.environ.update(ours)
-        problem = done_apart(_trouble, _SECONDS)
+        problem = done_apart(partial(_trouble, gpus), _SECONDS)
     except subprocess.CalledProcessError as error:
         problem = (error.stderr or error.stdout).decode(errors="replace").strip() or str(error)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -100,8 +101,8 @@ def _is_given() -> bool:
     return _FOLDER in os.environ or _BY_DEFAULT.exists()
 
 
-def _trouble() -> str:
-    """What keeps CUDA from being started as a client, with all GPUs; nothing if nothing does."""
+def _trouble(gpus: Sequence[int] | None) -> str:
+    """What keeps CUDA from being started as a client, with these GPUs, or all; nothing if nothing does."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -113,7 +114,7 @@ def _trouble() -> str:
         return f"cuDeviceGetCount answers {status}"
     if not count.value:
         return "there is no GPU"
-    for ordinal in range(count.value):
+    for ordinal in range(count.value) if gpus is None else gpus:
         if status := cuda.cuDeviceGet(ctypes.byref(device), ordinal):
             return f"cuDeviceGet answers {status} for GPU {ordinal}"
         if status := cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):

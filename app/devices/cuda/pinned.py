@@ -35,6 +35,8 @@ class PinnedMemory:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.gpus: list[int] = []
+        """Ordinals of those that it is for, which put themselves here."""
         self._ranges: dict[int, int] = {}  # sizes, by addresses
         self._starts: list[int] = []
         """Their addresses in order, and of some that are not held any more."""
@@ -45,7 +47,7 @@ class PinnedMemory:
         if size >= SMALLEST_PINNED and self._grant(size):
             address = address_of(memoryview(memory))
             try:
-                _runtime().hostRegister(address, size, _PORTABLE)
+                self._runtime().hostRegister(address, size, _PORTABLE)
             except Exception as error:
                 log.info("%d bytes are not pinned: %s", size, error)
                 self._return(size)
@@ -59,7 +61,7 @@ class PinnedMemory:
         if address in self._ranges:
             self._return(self._ranges.pop(address))
             with contextlib.suppress(Exception):  # of a lost GPU, which has let go of it already
-                _runtime().hostUnregister(address)
+                self._runtime().hostUnregister(address)
 
     def holds(self, address: int, size: int) -> bool:
         """Whether these bytes are pinned."""
@@ -69,6 +71,14 @@ class PinnedMemory:
             return False
         start = starts[place]
         return address + size <= start + self._ranges.get(start, 0)
+
+    def _runtime(self) -> Any:
+        """CUDA's, for a thread whose GPU is one of these. That of a thread which has not said any is CUDA's first one,
+        where some hundred MiB would be taken that may be meant for others."""
+        runtime = _runtime()
+        if self.gpus and runtime.getDevice() not in self.gpus:
+            runtime.setDevice(self.gpus[0])
+        return runtime
 
     def _grant(self, size: int) -> bool:
         with self._lock:
@@ -157,15 +167,17 @@ class Slots:
 
     def empty_idle(self) -> None:
         """Give back what nobody computes in, on the current device."""
-        idle = []
-        while self._turns.acquire(blocking=False):
-            if not self._free:
-                self._turns.release()
-                break
-            idle.append(self._free.pop())
-            idle[-1].empty()
-        for slot in reversed(idle):
-            self.give_back(slot)
+        idle: list[Slot] = []
+        try:
+            while self._turns.acquire(blocking=False):
+                if not self._free:
+                    self._turns.release()
+                    break
+                idle.append(self._free.pop())
+                idle[-1].empty()
+        finally:  # also where the GPU is lost: others may wait for one
+            for slot in reversed(idle):
+                self.give_back(slot)
 
     def _wait_for_one(self) -> Slot:
         self._turns.acquire()

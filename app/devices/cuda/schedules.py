@@ -24,31 +24,44 @@ BRIEF_SECONDS = 0.0002
 """What a thread that has other things to do waits for a dispatch: to hand it to another one takes half of that."""
 
 
+class KeptTensor:
+    """A kept tensor on a GPU: one for all graphs that have it in the same memory on the host, as those have a model's
+    weights that are made of it for inputs of different sizes."""
+
+    def __init__(self, tensor: Buffer) -> None:
+        self.tensor = tensor  # so that nothing else comes to lie there meanwhile
+        self.memory: Any = None
+        """Where it is on the device, once it is there."""
+
+
 class KeptTensors:
     """A graph's kept tensors on a GPU, uploaded when they are first wanted. Safe to use from several threads."""
 
-    def __init__(self, tensors: Sequence[Buffer], device: Context) -> None:
+    def __init__(self, tensors: Sequence[KeptTensor], device: Context, lock: threading.Lock) -> None:
+        """The `lock` is that of all who may have one of these tensors."""
         self._tensors = tensors
         self._device = device
-        self._lock = threading.Lock()
-        self._memory: list[Any] | None = None
+        self._lock = lock
+        self._are_there = False
 
     def upload(self) -> None:
         """Bring them there. Not for who holds a slot."""
-        if self._memory is not None:
+        if self._are_there:
             return
         with self._lock:
-            if self._memory is None:
-                memory = [self._device.pool.malloc(tensor.nbytes) for tensor in self._tensors]
-                hosts = [HostTensor(tensor, tensor.nbytes, self._device.pinned) for tensor in self._tensors]
-                pairs = [(host, each.ptr) for host, each in zip(hosts, memory, strict=True) if host.size]
-                move(self._device, pairs, lambda: False, inward=True)
-                self._memory = memory
+            missing = [each for each in dict.fromkeys(self._tensors) if each.memory is None]
+            memory = [self._device.pool.malloc(each.tensor.nbytes) for each in missing]
+            hosts = [HostTensor(each.tensor, each.tensor.nbytes, self._device.pinned) for each in missing]
+            pairs = [(host, each.ptr) for host, each in zip(hosts, memory, strict=True) if host.size]
+            move(self._device, pairs, lambda: False, inward=True)
+            for tensor, each in zip(missing, memory, strict=True):
+                tensor.memory = each
+            self._are_there = True
 
     def addresses(self) -> list[int]:
         """Where they are on the device, once they are."""
-        assert self._memory is not None, "they are uploaded first"
-        return [each.ptr for each in self._memory]
+        assert self._are_there, "they are uploaded first"
+        return [each.memory.ptr for each in self._tensors]
 
 
 class CudaScheduleKernel:

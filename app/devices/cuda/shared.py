@@ -39,8 +39,8 @@ class SharedMemory:
         self.device = device
         if device.out_of_service is not None:
             raise NotShared(f"{device.name} is out of service: {device.out_of_service}")
-        device.use()
         try:
+            device.use()
             self.address = device.open_shared(handle)
             weakref.finalize(self, _close, device, self.address).atexit = False
             self.size = device.bytes_from(self.address)
@@ -49,9 +49,8 @@ class SharedMemory:
 
 
 def _close(device: Context, address: int) -> None:
-    """By whichever thread was the last to use it. On a GPU that is lost there is nothing to close."""
-    with suppress(*device.errors):
-        device.use()
+    """By whichever thread was the last to use it, or collects garbage. On a lost GPU there is nothing to close."""
+    with suppress(*device.errors), device.meanwhile():
         device.close_shared(address)
 
 
@@ -88,12 +87,14 @@ class ResidentKernel:
         DeviceFailed."""
         try:
             self._dispatch(inputs, outputs, cancelled)
+            return self._device.ran
         except DeviceFailed as failure:
             if failure.cause != "memory":
                 raise
-            self._recorded.clear()
-            self._device.free_memory()
-            self._dispatch(inputs, outputs, cancelled)
+        # Not within that: a failure holds what of the memory it had already.
+        self._recorded.clear()
+        self._device.free_memory()
+        self._dispatch(inputs, outputs, cancelled)
         return self._device.ran
 
     def _dispatch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cancelled: Callable[[], bool]) -> None:

@@ -62,7 +62,7 @@ class Counts:
         self.fallbacks = Counter(
             slot,
             "dmlserve_fallbacks",
-            "Dispatches that NumPy executed because the device chosen could not.",
+            "Dispatches that NumPy, or another GPU, executed because the device chosen could not.",
             ["device", "cause"],
         )
         self.queue_seconds = Histogram(
