@@ -188,7 +188,8 @@ class Attention(Operator):
                 yield from shapes.wrong_sizes(name, tensors[name], right, why)
         if self.MaskTensor:
             right = shapes.mask_sizes(self.MaskType, sizes)
-            yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, f"since MaskType is {self.MaskType}")
+            why = f"which {', '.join(told)} imply, since MaskType is {self.MaskType}"
+            yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, why)
 
     def call(
         self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None, by: Softmax = softmax

@@ -269,6 +269,7 @@ def test_sizes_of_masks(kind: str, size: list[int]) -> None:
     (refusal,) = refusals(whole | {"MaskTensor": desc(*size[:-1], 9, data_type="INT32")})
     check_wording(refusal)
     assert (refusal.pointer, refusal.allowed) == ("/MaskTensor/Sizes", size)
+    assert all(name in refusal.message for name in ("QueryTensor", "KeyTensor", "HeadCount", kind))
 
 
 @pytest.mark.parametrize("kind", ["MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION1"])
