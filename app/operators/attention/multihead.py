@@ -330,6 +330,7 @@ class MultiheadAttention(Attention):
     MaskType: MaskKind
 
     head_counts = ("HeadCount", "HeadCount")
+    sizes_from = (*Attention.sizes_from, *dict.fromkeys(head_counts))
     formula_text = _FORMULA
     accuracy = _ACCURACY
     same_types = ((*_FLOATS, *_OUTPUTS),)
@@ -366,6 +367,7 @@ class MultiheadAttention1(Attention):
     MaskType: MaskKind
 
     head_counts = ("QueryHeadCount", "KeyValueHeadCount")
+    sizes_from = (*Attention.sizes_from, *dict.fromkeys(head_counts))
     formula_text = f"{_FORMULA}; query head h goes with key head floor(h * KeyValueHeadCount / QueryHeadCount)"
     accuracy = _ACCURACY
     same_types = ((*_FLOATS, "PastSequenceLengthsTensor", *_OUTPUTS),)

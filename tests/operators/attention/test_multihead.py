@@ -280,6 +280,10 @@ def test_of_sizes_that_do_not_fit_all_tensors_are_told_that_they_follow_from(kin
     assert refusal.pointer == "/PastValueTensor/Sizes"
     heads = ["HeadCount"] if kind == "MULTIHEAD_ATTENTION" else ["QueryHeadCount", "KeyValueHeadCount"]
     assert all(name in refusal.message for name in ("QueryTensor", "KeyTensor", "ValueTensor", "PastKeyTensor", *heads))
+    (refusal,) = refusals(descriptor(f"DML_OPERATOR_{kind}", OutputPresentKeyTensor=desc(1, 1, 3, 4)))
+    check_wording(refusal)
+    assert refusal.pointer == "/OutputPresentKeyTensor/Sizes"
+    assert all(name in refusal.message for name in ("QueryTensor", "KeyTensor", "ValueTensor", *heads))
 
 
 @pytest.mark.parametrize(
