@@ -347,3 +347,15 @@ def test_shapes_that_cannot_be_broadcast(client: httpx.Client) -> None:
     inputs = [listed("ATensor", np.ones(2, np.float32)), listed("BTensor", np.ones(3, np.float32))]
     error = error_of(post(client, "/v2/models/element_wise_add/infer", {"inputs": inputs}))
     assert error == "Shapes of ATensor [2] and BTensor [3] cannot be broadcast to one shape by NumPy's rules."
+
+
+def test_an_output_of_other_sizes_than_what_is_broadcast_is_told_with_what_was_sent(client: httpx.Client) -> None:
+    inputs = [listed("ATensor", np.ones((1, 2), np.float32)), listed("BTensor", np.ones((3, 1), np.float32))]
+    path = "/v2/models/element_wise_add/infer"
+    error = error_of(post(client, path, {"inputs": inputs, "parameters": {"OutputTensor.Sizes": [1, 2]}}))
+    assert error == (
+        "OutputTensor.Sizes is [1, 2] but ATensor [1, 2] and BTensor [3, 1] are broadcast to [3, 2]; "
+        "they must be equal."
+    )
+    answer, _ = split(post(client, path, {"inputs": inputs, "parameters": {"OutputTensor.Sizes": [3, 2]}}))
+    np.testing.assert_array_equal(array_of(answer, b""), np.full((3, 2), 2))

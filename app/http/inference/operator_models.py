@@ -45,7 +45,7 @@ class OperatorModel:
         inputs = _by_name("inputs", request.inputs, Role.INPUT, operator)
         wanted = _by_name("outputs", request.outputs or [], Role.OUTPUT, operator)
         parameters = _Parameters(operator, request.parameters)
-        spread = _broadcast(operator, {name: each.shape for name, each in inputs.items()})
+        spread = _broadcast(operator, {name: each.shape for name, each in inputs.items()}, parameters.outputs)
         tensors = _arrays_whole(
             {
                 name: {"DataType": DATATYPES[each.datatype].value} | spread.get(name, {"Sizes": each.shape})
@@ -79,26 +79,35 @@ class OperatorModel:
         counts.observe(self._name, ns, took)
 
 
-def _broadcast(operator: type[Operator], shapes: Mapping[str, list[int]]) -> dict[str, dict[str, list[int]]]:
+def _broadcast(
+    operator: type[Operator], shapes: Mapping[str, list[int]], outputs: Mapping[str, Mapping[str, object]]
+) -> dict[str, dict[str, list[int]]]:
     """Sizes and strides of inputs that are repeated so that all are of equal sizes which have to be, by NumPy's rules.
 
-    The protocol has no strides, by which clients of the native API say so themselves. Raises ContractError.
+    The protocol has no strides, by which clients of the native API say so themselves. `outputs` are what parameters
+    state, which is compared here, where it is known what was sent. Raises ContractError.
     """
     alike: Sequence[Sequence[str]] = operator.same_sizes or ()
     if operator.same_sizes is None:
-        alike = [[name for name in operator.tensor_names(Role.INPUT) if name not in operator.one_element]]
+        alike = [[name for name in operator.tensor_names() if name not in operator.one_element]]
     found: dict[str, dict[str, list[int]]] = {}
     for group in alike:
         there = members(tuple(group), shapes)
         if len({tuple(shapes[name]) for name in there}) < 2:
             continue
+        told = " and ".join(f"{name} {in_words(shapes[name])}" for name in there)
         try:
             whole = list(np.broadcast_shapes(*(tuple(shapes[name]) for name in there)))
         except ValueError:
-            told = " and ".join(f"{name} {in_words(shapes[name])}" for name in there)
             raise refused(
                 ("inputs",), f"Shapes of {told} cannot be broadcast to one shape by NumPy's rules.", told
             ) from None
+        for name in group:
+            sizes = outputs.get(name, {}).get("Sizes")
+            if sizes not in (None, whole):
+                parameter = f"{name}.Sizes"
+                message = f"{parameter} is {in_words(sizes)} but {told} are broadcast to {whole}; they must be equal."
+                raise refused(("parameters", parameter), message, sizes, whole)
         for name in there:
             shape = shapes[name]
             if shape != whole:

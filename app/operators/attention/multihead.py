@@ -188,7 +188,8 @@ class Attention(Operator):
                 yield from shapes.wrong_sizes(name, tensors[name], right, why)
         if self.MaskTensor:
             right = shapes.mask_sizes(self.MaskType, sizes)
-            yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, f"since MaskType is {self.MaskType}")
+            why = f"which {', '.join(told)} imply, since MaskType is {self.MaskType}"
+            yield from shapes.wrong_sizes("MaskTensor", self.MaskTensor, right, why)
 
     def call(
         self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None, by: Softmax = softmax
@@ -329,6 +330,7 @@ class MultiheadAttention(Attention):
     MaskType: MaskKind
 
     head_counts = ("HeadCount", "HeadCount")
+    sizes_from = (*Attention.sizes_from, *dict.fromkeys(head_counts))
     formula_text = _FORMULA
     accuracy = _ACCURACY
     same_types = ((*_FLOATS, *_OUTPUTS),)
@@ -365,6 +367,7 @@ class MultiheadAttention1(Attention):
     MaskType: MaskKind
 
     head_counts = ("QueryHeadCount", "KeyValueHeadCount")
+    sizes_from = (*Attention.sizes_from, *dict.fromkeys(head_counts))
     formula_text = f"{_FORMULA}; query head h goes with key head floor(h * KeyValueHeadCount / QueryHeadCount)"
     accuracy = _ACCURACY
     same_types = ((*_FLOATS, "PastSequenceLengthsTensor", *_OUTPUTS),)

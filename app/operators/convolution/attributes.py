@@ -109,10 +109,11 @@ class Spatial(Operator):
                 [channels, *given[1:]],
             )
         elif not backward and given[1] != channels // groups:
+            since = ", since Direction is FORWARD" if "Direction" in type(self).model_fields else ""
             yield Violation(
                 ("FilterTensor", "Sizes"),
                 f"FilterTensor has Sizes {given}; its second dimension must be {channels // groups}, the channels of "
-                f"InputTensor ({channels}) over GroupCount ({groups}).",
+                f"InputTensor ({channels}) over GroupCount ({groups}){since}.",
                 given,
                 [given[0], channels // groups, *given[2:]],
             )
@@ -131,7 +132,7 @@ class Spatial(Operator):
                 yield Violation(
                     ("BiasTensor", "Sizes"),
                     f"BiasTensor has Sizes {bias.Sizes}; it must have {right}, one element for each channel of the "
-                    "output by FilterTensor.",
+                    f"output by FilterTensor{' and GroupCount' if backward else ''}.",
                     bias.Sizes,
                     right,
                 )

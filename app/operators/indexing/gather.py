@@ -98,7 +98,7 @@ class Gather(Gathering):
             *axis_violations(self.Axis, "InputTensor", self.InputTensor.rank),
             *leading_violations("IndicesTensor", self.IndicesTensor.Sizes, "IndexDimensions", self.IndexDimensions, 0),
         ]
-        yield from found or fit_violations(("OutputTensor", "Sizes"), self._sizes(), self.InputTensor.rank)
+        yield from found or fit_violations("OutputTensor", self._sizes(), self.InputTensor.rank, self.sizes_from)
 
     def _sizes(self) -> list[int]:
         """The output's sizes, in as many dimensions as are made."""
@@ -167,7 +167,7 @@ class ByTuples(Gathering):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         found = [*tuple_violations(self, self._counts, self.batches)]
-        yield from found or fit_violations(("OutputTensor", "Sizes"), self._sizes(), self.InputTensor.rank)
+        yield from found or fit_violations("OutputTensor", self._sizes(), self.InputTensor.rank, self.sizes_from)
 
     def _sizes(self) -> list[int]:
         """The output's sizes, in as many dimensions as are made."""

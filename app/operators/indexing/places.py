@@ -8,7 +8,7 @@ from pydantic import Field
 from app.contract import constants
 from app.contract.constants import DataType
 from app.contract.scalars import Uint
-from app.contract.violations import Path, Violation
+from app.contract.violations import Violation
 from app.formula.values import INT64, Value, cast, minimum, where
 from app.operators.axes import axis_violations
 from app.operators.operator import Operator
@@ -74,13 +74,13 @@ def fits(sizes: Sequence[int], rank: int) -> bool:
     return all(size == 1 for size in sizes[: max(len(sizes) - rank, 0)])
 
 
-def fit_violations(path: Path, sizes: Sequence[int], rank: int) -> Iterator[Violation]:
-    """The `sizes` that are implied for the tensor whose Sizes `path` leads to can be written in `rank` dimensions."""
+def fit_violations(name: str, sizes: Sequence[int], rank: int, basis: Sequence[str]) -> Iterator[Violation]:
+    """The `sizes` that the fields of `basis` imply for the tensor `name` can be written in `rank` dimensions."""
     if not fits(sizes, rank):
         yield Violation(
-            path,
-            f"{path[0]} would have Sizes {list(sizes)}; all but the last {rank}, the number of dimensions of "
-            "InputTensor, must be 1.",
+            (name, "Sizes"),
+            f"{name} would have Sizes {list(sizes)}, which {', '.join(basis)} imply; all but the last {rank}, the "
+            "number of dimensions of InputTensor, must be 1.",
             list(sizes),
             f"{rank} dimensions",
         )
@@ -146,7 +146,7 @@ def tuple_violations(operator: Operator, counts: tuple[int, int], batches: int =
     yield from found
     most = counts[0] - batches
     if not found and indices[-1] > most:
-        behind = f" without {batches} of batches" if batches else ""
+        behind = f" without those of batches, {batches} by BatchDimensionCount" if batches else ""
         yield Violation(
             ("IndicesTensor", "Sizes"),
             f"IndicesTensor has Sizes {indices}; the last is how many coordinates a tuple has, of which "

@@ -127,12 +127,13 @@ class ScatterNd(Scattering):
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:
         counts, rank = (self.InputDimensionCount, self.IndicesDimensionCount), self.InputTensor.rank
+        basis = ("InputTensor", "IndicesTensor", "InputDimensionCount", "IndicesDimensionCount")
         found = [*tuple_violations(self, counts)]
         if found:
             yield from found
             return
         implied = tuple_sizes(self.InputTensor.Sizes, self.IndicesTensor.Sizes, counts)
-        found = [*fit_violations(("UpdatesTensor", "Sizes"), implied, rank)]
+        found = [*fit_violations("UpdatesTensor", implied, rank, basis)]
         yield from found
         sizes = right_aligned(implied, rank, 1)
         if not found and self.UpdatesTensor.Sizes != sizes:

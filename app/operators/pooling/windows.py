@@ -189,8 +189,9 @@ class Pooling(WindowOperator):
 
     def implied_sizes(self, name: str) -> list[int]:
         tensors = self.tensors()
-        stated = tensors.get("OutputTensor")
-        return self.pooled(tensors["InputTensor"].Sizes, stated.Sizes if stated else None)
+        stated, indices = tensors.get("OutputTensor"), tensors.get("OutputIndicesTensor")
+        agree = stated and (indices is None or indices.Sizes == stated.Sizes)
+        return self.pooled(tensors["InputTensor"].Sizes, stated.Sizes if stated and agree else None)
 
 
 class Dilated(WindowOperator):

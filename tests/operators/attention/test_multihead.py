@@ -269,6 +269,7 @@ def test_sizes_of_masks(kind: str, size: list[int]) -> None:
     (refusal,) = refusals(whole | {"MaskTensor": desc(*size[:-1], 9, data_type="INT32")})
     check_wording(refusal)
     assert (refusal.pointer, refusal.allowed) == ("/MaskTensor/Sizes", size)
+    assert all(name in refusal.message for name in ("QueryTensor", "KeyTensor", "HeadCount", kind))
 
 
 @pytest.mark.parametrize("kind", ["MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION1"])
@@ -279,6 +280,10 @@ def test_of_sizes_that_do_not_fit_all_tensors_are_told_that_they_follow_from(kin
     assert refusal.pointer == "/PastValueTensor/Sizes"
     heads = ["HeadCount"] if kind == "MULTIHEAD_ATTENTION" else ["QueryHeadCount", "KeyValueHeadCount"]
     assert all(name in refusal.message for name in ("QueryTensor", "KeyTensor", "ValueTensor", "PastKeyTensor", *heads))
+    (refusal,) = refusals(descriptor(f"DML_OPERATOR_{kind}", OutputPresentKeyTensor=desc(1, 1, 3, 4)))
+    check_wording(refusal)
+    assert refusal.pointer == "/OutputPresentKeyTensor/Sizes"
+    assert all(name in refusal.message for name in ("QueryTensor", "KeyTensor", "ValueTensor", *heads))
 
 
 @pytest.mark.parametrize(

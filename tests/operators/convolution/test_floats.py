@@ -322,3 +322,19 @@ def test_refusals(document: dict[str, Any], members: dict[str, Any], pointer: st
     for each in found:
         check_wording(each)
     assert [each.pointer for each in found if each.allowed == allowed or allowed is None] == [pointer]
+
+
+@pytest.mark.parametrize(
+    ("document", "members", "name"),
+    [
+        (BACKWARD | {"FilterTensor": desc(4, 3, 3, 3)}, {"Direction": "FORWARD"}, "Direction is FORWARD"),
+        (GROUPED, {"Direction": "BACKWARD"}, "Direction is BACKWARD"),
+        (BACKWARD | {"BiasTensor": desc(1, 6, 1, 1)}, {"GroupCount": 1}, "GroupCount"),
+    ],
+)
+def test_refusals_of_channels_name_what_they_follow_from(
+    document: dict[str, Any], members: dict[str, Any], name: str
+) -> None:
+    (refusal,) = refusals(document | members)
+    check_wording(refusal)
+    assert name in refusal.message

@@ -195,6 +195,25 @@ def test_refusals(document: dict[str, Any], pointer: str, given: Any, allowed: A
     assert (refusal.pointer, refusal.given, refusal.allowed) == (pointer, given, allowed)
 
 
+COUNTS = {"InputDimensionCount": 3, "IndicesDimensionCount": 3}
+
+
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        (of("GATHER", [2, 3], [4, 2], Axis=1, IndexDimensions=2), ["IndicesTensor", "Axis", "IndexDimensions"]),
+        (of("GATHER_ND", [2, 3, 4], [5, 6, 1], **COUNTS), ["IndicesTensor", *COUNTS]),
+        (
+            of("GATHER_ND1", [2, 3, 4], [2, 6, 3], **COUNTS, BatchDimensionCount=1),
+            ["IndicesTensor", "InputDimensionCount", "BatchDimensionCount"],
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit_are_told_with_all_that_implies_them(document: dict[str, Any], names: list[str]) -> None:
+    message = the_refusal(document).message
+    assert [name for name in ["InputTensor", *names] if name not in message] == []
+
+
 def test_leading_1s_are_cropped() -> None:
     """Two dimensions of indices in the place of one, where the tensor has a 1 to spare in front."""
     x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)

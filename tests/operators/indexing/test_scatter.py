@@ -182,6 +182,9 @@ def test_sizes_of_updates_are_told_with_the_counts_that_imply_them() -> None:
     (refusal,) = refusals(document)
     assert "InputDimensionCount 2" in refusal.message
     assert "IndicesDimensionCount 2" in refusal.message
+    counts = {"InputDimensionCount": 3, "IndicesDimensionCount": 3}
+    (refusal,) = refusals(of("SCATTER_ND", [2, 3, 4], [5, 6, 1], [5, 3, 4], **counts))
+    assert all(name in refusal.message for name in ("InputTensor", "IndicesTensor", *counts))
 
 
 @pytest.mark.usefixtures("on_cpu_and_gpu")

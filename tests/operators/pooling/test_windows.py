@@ -230,6 +230,26 @@ def test_sizes_that_are_none_are_told_those_rounded_down(shape: list[int]) -> No
     assert (refusal.pointer, refusal.given, refusal.allowed) == ("/OutputTensor/Sizes", shape, [1, 1, 1, 1])
 
 
+@pytest.mark.parametrize(("shape", "of_indices"), [([1, 1, 2, 2], [1, 1, 2, 1]), ([1, 1, 1, 2], [1, 1, 1, 1])])
+def test_sizes_are_rounded_up_only_where_all_outputs_have_them(shape: list[int], of_indices: list[int]) -> None:
+    """The output that is not as the page says is told, and not the one that is."""
+    tensors = {
+        "InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 4, 4]},
+        "OutputTensor": {"DataType": "FLOAT32", "Sizes": shape},
+        "OutputIndicesTensor": {"DataType": "UINT32", "Sizes": of_indices},
+    }
+    attributes = {"WindowSize": [3, 3], "Strides": [2, 2], "StartPadding": [0, 0], "EndPadding": [0, 0]}
+    for kind in ("MAX_POOLING1", "MAX_POOLING2"):
+        more = {"Dilations": [1, 1]} if is_dilated(kind) else {}
+        found = refusals(descriptor(f"DML_OPERATOR_{kind}", **tensors, **attributes, **more))
+        assert {each.pointer: each.given for each in found} == {
+            f"/{name}/Sizes": tensors[name]["Sizes"]
+            for name in ("OutputTensor", "OutputIndicesTensor")
+            if tensors[name]["Sizes"] != [1, 1, 1, 1]
+        }
+        assert {str(each.allowed) for each in found} == {"[1, 1, 1, 1]"}
+
+
 def reaching(sizes: list[int], a: dict[str, Any]) -> list[int]:
     """The EndPadding with which a last window fits that the given one cuts off."""
     dilations = a.get("Dilations", [1] * len(sizes))
