@@ -20,7 +20,7 @@ from app.engine.dispatch import DataForm, GraphCapability, InputData
 from app.engine.graphs import GraphRequest
 from app.engine.inputs import given_inputs
 from app.graphs.descriptor import ConstantNode, GraphDesc
-from app.graphs.ends import first_readers
+from app.graphs.ends import first_readers, is_index
 from app.graphs.identity import graph_id
 from app.graphs.schedule import Schedule, Step
 from app.memory.accounts import MemoryShare
@@ -272,14 +272,15 @@ def _check_fields(given: Mapping[str, object], path: Path) -> None:
 
 
 class GivenGraph:
-    """A graph as it is in a document. `inputs` are the data of its inputs."""
+    """A graph as it is in a document. `inputs` are the data of its inputs: those at initialization, of one to keep."""
 
-    def __init__(self, desc: GraphDesc, level: FeatureLevel, inputs: Mapping[str, object]) -> None:
+    def __init__(self, desc: GraphDesc, level: FeatureLevel, inputs: Mapping[str, object], *, to_keep: bool) -> None:
         """Raises ContractError where an input says that it is otherwise than its reader takes it."""
         self._desc = desc
         self._level = level
         self._readers = {} if all(isinstance(each, Span | str) for each in inputs.values()) else first_readers(desc)
-        self.inputs = list(given_inputs(inputs, self._readers))
+        self._to_keep = to_keep
+        self.inputs = list(given_inputs(inputs, self._readers, self._is_idle))
 
     def read(self, codec: Decoder, body: Body, memory: MemoryShare) -> GraphRequest:
         """With all data out of `body`. Raises ContractError."""
@@ -295,6 +296,12 @@ class GivenGraph:
             for name, path, value in self.inputs
         }
         return GraphRequest(self._desc, self._level, constants, inputs)
+
+    def _is_idle(self, name: str) -> bool:
+        """Whether it is an input to which nothing is bound."""
+        if name in self._readers:
+            return self._to_keep and not self._readers[name].owned_by_dml
+        return is_index(name, self._desc.input_indices)
 
 
 def with_nodes(desc: GraphDesc, of_constants: Mapping[int, Mapping[str, object]]) -> dict[str, Any]:

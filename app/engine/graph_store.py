@@ -286,7 +286,7 @@ class GraphStore:
 
     @staticmethod
     def _read(request: GraphKeepRequest, codec: Decoder, body: Body, memory: MemoryShare) -> GraphRequest:
-        return GivenGraph(request.graph, request.feature_level, request.inputs).read(codec, body, memory)
+        return GivenGraph(request.graph, request.feature_level, request.inputs, to_keep=True).read(codec, body, memory)
 
     def _compiled(self, graph: GraphRequest, memory: MemoryShare, cancelled: Callable[[], bool]) -> CompiledGraph:
         compiled = self._compiler.compile(graph, memory.buffer, cancelled)

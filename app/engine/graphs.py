@@ -15,6 +15,7 @@ from app.devices.schedules import initialize
 from app.engine.dispatch import GraphFacts
 from app.formula.structures import Structures
 from app.graphs.descriptor import GraphDesc
+from app.graphs.ends import is_index
 from app.graphs.graph import Constant, Graph, GraphInput, Input, Source
 from app.graphs.identity import graph_id
 from app.graphs.judgement import resolve
@@ -30,8 +31,10 @@ class CompiledGraph:
     name = "graph"
     unbound = "at execution: it is OWNED_BY_DML, and was bound at initialization"
 
-    def __init__(self, facts: GraphFacts, graph: Graph, initialized: InitializedGraph, packed_bytes: int) -> None:
-        """The CPU keeps `packed_bytes` of matrices a second time."""
+    def __init__(
+        self, facts: GraphFacts, graph: Graph, initialized: InitializedGraph, packed_bytes: int, input_indices: int
+    ) -> None:
+        """The CPU keeps `packed_bytes` of matrices a second time. Of `input_indices` some may be read by no node."""
         schedule = initialized.schedule
         self.subject = facts
         self.runnable = initialized
@@ -42,6 +45,7 @@ class CompiledGraph:
         self.memory_bytes = sum(each.nbytes for each in initialized.kept) + packed_bytes
         self._lengths = {name: set(_lengths(graph.inputs[name], least)) for name, least in schedule.read_bytes.items()}
         self.reusable = initialized.reusable
+        self._input_indices = input_indices
 
     def with_own_tensors(self, copied: Callable[[Buffer], Buffer]) -> "CompiledGraph":
         """The same graph, whose kept tensors are what `copied` makes of these."""
@@ -57,6 +61,10 @@ class CompiledGraph:
 
     def is_known(self, name: str) -> bool:
         return name in self.runnable.schedule.owned
+
+    def is_idle(self, name: str) -> bool:
+        """Whether it is an input to which nothing is bound at execution."""
+        return self.is_known(name) or (name not in self.inputs and is_index(name, self._input_indices))
 
 
 def _lengths(given: Input, least: int) -> Iterator[int]:
@@ -119,7 +127,8 @@ class GraphCompiler:
         operators = dict.fromkeys(node.compiled.operator.name() for node in graph.nodes.values())
         kernels = len(planned.steps)
         facts = GraphFacts(id_, request.level, len(request.desc.Nodes), kernels, tuple(operators))
-        return CompiledGraph(facts, graph, initialized, self._device.packed_bytes(initialized))
+        packed_bytes = self._device.packed_bytes(initialized)
+        return CompiledGraph(facts, graph, initialized, packed_bytes, request.desc.input_indices)
 
     def _limit(self, graph: Graph) -> None:
         for index, node in graph.nodes.items():

@@ -1,6 +1,6 @@
 """Inputs as they are in a document: tensor data, or an object with a descriptor and `data`, as outputs are answered."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from app.contract.tensors import TensorDesc
@@ -46,11 +46,15 @@ def check_stated(stated: Mapping[str, Any], desc: TensorDesc, path: Path) -> Non
     raise refused(path, f"{path[-1]} is {shown}; it must be {allowed}.", shown, allowed)
 
 
-def given_inputs(inputs: Mapping[str, object], descs: Mapping[str, TensorDesc]) -> Iterator[Given]:
-    """The data of the inputs of a graph, which are like `descs`. Raises ContractError where they say otherwise."""
+def given_inputs(
+    inputs: Mapping[str, object], descs: Mapping[str, TensorDesc], is_idle: Callable[[str], bool]
+) -> Iterator[Given]:
+    """The data of the inputs of a graph, which are like `descs`, without null for those to which nothing is bound:
+    these are idle. Raises ContractError where they say otherwise."""
     for name, value in inputs.items():
         path = ("inputs", name)
         stated, data = apart(value, path)
         if name in descs:
             check_stated(stated, descs[name], path)
-        yield Given(name, path, data)
+        if data is not None or not is_idle(name):
+            yield Given(name, path, data)

@@ -146,6 +146,12 @@ class GraphDesc(Document):
     IntermediateEdgeCount: Uint | None = Field(None, description="Length of IntermediateEdges.")
     IntermediateEdges: list[IntermediateEdge] | None = Field(None, description="From node to node.")
 
+    @property
+    def input_indices(self) -> int:
+        """How many inputs have one, be they read or not."""
+        by_name = self.InputEdges and self.InputEdges[0].GraphInput is not None
+        return 0 if by_name else self.InputCount or 0
+
     @cached_property
     def as_sent(self) -> dict[str, Any]:
         """The document that this was, but for the data of constant nodes. It is not to be changed."""

@@ -60,6 +60,11 @@ def first_readers(graph: GraphDesc) -> dict[str, TensorDesc]:
     return found
 
 
+def is_index(name: str, count: int) -> bool:
+    """Whether one of `count` inputs is called so by its index."""
+    return name.isdecimal() and len(name) <= len(str(count)) and name == str(int(name)) and int(name) < count
+
+
 def listed(values: Collection[object]) -> str:
     """The first few of `values`, for a message. It takes no longer for more of them."""
     shown = ", ".join(str(abbreviate(value)) for value in islice(values, _SHOWN))

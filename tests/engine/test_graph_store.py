@@ -435,7 +435,7 @@ def test_matrices_that_are_packed_are_charged_to_a_dispatch_of_the_graph_itself(
     body = sent(document, inputs=inputs)
     with service.memory.open() as memory:
         request = validate(GraphKeepRequest, CODEC.decode(body, len(body), service.settings.max_depth, memory))
-        given = GivenGraph(request.graph, request.feature_level, request.inputs).read(CODEC, body, memory)
+        given = GivenGraph(request.graph, request.feature_level, request.inputs, to_keep=True).read(CODEC, body, memory)
         before = memory.held
         compiled = service.compile(given, memory, lambda: False)
         assert memory.held - before >= compiled.packed_bytes >= 4 * size * size

@@ -15,7 +15,7 @@ DATA = "AAAA"
 
 def made(value: object, **members: Any) -> list[tuple[str, object]]:
     """The data of an input and where they are, where the graph has `members` besides."""
-    given = given_inputs({"a": value}, {"a": validate(TensorDesc, DESC | members)})
+    given = given_inputs({"a": value}, {"a": validate(TensorDesc, DESC | members)}, lambda _: False)
     return [("/".join(map(str, each.path)), each.value) for each in given]
 
 
@@ -28,7 +28,14 @@ def test_data_are_alone_or_beside_their_descriptor(value: Any) -> None:
 
 
 def test_of_an_input_that_nobody_has_nothing_is_compared() -> None:
-    assert [each.name for each in given_inputs({"b": {"DataType": "INT8", "data": DATA}}, {})] == ["b"]
+    given = given_inputs({"b": {"DataType": "INT8", "data": DATA}}, {}, lambda _: False)
+    assert [each.name for each in given] == ["b"]
+
+
+def test_null_is_left_out_where_nothing_is_bound() -> None:
+    inputs = {"a": None, "b": None, "c": DATA, "d": {"data": None}}
+    given = given_inputs(inputs, {}, lambda name: name != "b")
+    assert [(each.name, each.value) for each in given] == [("b", None), ("c", DATA)]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,22 @@ def test_null_is_what_is_left_out(client: httpx.Client, binary: bool) -> None:
 
 
 @both
+def test_null_is_what_is_bound_to_an_input_that_no_node_reads(client: httpx.Client, binary: bool) -> None:
+    document = weighted() | {"InputCount": 12}
+    inputs = {"0": X.tobytes(), "1": X.tobytes()}
+    response = post(client, PATH, {"graph": document, "inputs": inputs | {"2": None, "11": None}}, binary)
+    np.testing.assert_array_equal(result(response, "0"), X + np.maximum(X, 0))
+    for name in ("12", "02", "-1", "\u0663", "z", "9" * 5000):
+        wrong = post(client, PATH, {"graph": document, "inputs": inputs | {name: None}}, binary)
+        assert "has no input" in error_at(f"/inputs/{name}", wrong)["message"]
+    for name in inputs:
+        wrong = post(client, PATH, {"graph": document, "inputs": inputs | {name: None}}, binary)
+        assert "are null" in error_at(f"/inputs/{name}", wrong)["message"]
+    by_name = post(client, PATH, {"graph": biased() | {"InputCount": 1}, "inputs": DATA | {"0": None}}, binary)
+    assert "has no input 0" in error_at("/inputs/0", by_name)["message"]
+
+
+@both
 def test_by_indices_with_an_input_that_is_owned(client: httpx.Client, binary: bool) -> None:
     for again in range(3):  # the third is found by the second
         w = X[::-1] * (again + 1)

@@ -274,6 +274,24 @@ class TestRefusals:
         assert client.get(GRAPHS).json() == []
 
     @both
+    def test_null_is_what_is_bound_to_others(self, client: httpx.Client, binary: bool) -> None:
+        """At initialization to inputs that are not owned, at execution to those that are, and to what no node reads."""
+        owned, x = {"1": X.tobytes()}, {"0": X.tobytes()}
+        document = weighted() | {"InputCount": 3}
+        kept = keep(client, document, binary, inputs=owned | {"0": None, "2": None})
+        path = f"{GRAPHS}/{kept['id']}/dispatch"
+        for _ in range(3):
+            made = post(client, path, {"inputs": x | {"1": None, "2": None}}, binary)
+            np.testing.assert_array_equal(result(made, "0"), X + np.maximum(X, 0))
+        assert "are null" in error_at("/inputs/0", post(client, path, {"inputs": {"0": None}}, binary))["message"]
+        for name, data in (("1", X.tobytes()), ("2", X.tobytes()), ("3", None)):
+            bound = post(client, path, {"inputs": x | {name: data}}, binary)
+            assert f"has no input {name}" in error_at(f"/inputs/{name}", bound)["message"]
+        for name in ("1", "3"):
+            null = post(client, GRAPHS, {"graph": document, "inputs": owned | {name: None}}, binary)
+            error_at(f"/inputs/{name}", null)
+
+    @both
     def test_dispatches(self, client: httpx.Client, binary: bool) -> None:
         path = f"{GRAPHS}/{keep(client, biased())['id']}/dispatch"
         error_at("/inputs", post(client, path, {}, binary))

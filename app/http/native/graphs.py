@@ -86,9 +86,8 @@ class GraphReader(Reader):
         await in_step()
         device = self._device if request.device is None else request.device
         prepared = prepared_for(self.service, self._graph, self._prepared, device, only_light=cancelled is None)
-        dispatch = dispatch_of(
-            self.service, prepared, list(given_inputs(request.inputs, self._graph.inputs)), request.data
-        )
+        given = list(given_inputs(request.inputs, self._graph.inputs, self._graph.is_idle))
+        dispatch = dispatch_of(self.service, prepared, given, request.data)
         data = dispatch.data(codec, body, memory)
         self.remember(dispatch, codec, body)
         return dispatch, data

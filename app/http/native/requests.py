@@ -152,7 +152,7 @@ class DispatchReader(Reader):
         cancelled: Callable[[], bool],
     ) -> tuple[Dispatch, dict[str, Buffer]]:
         """A graph, compiled, and the data of the inputs that are bound at execution."""
-        given = GivenGraph(request.graph, request.feature_level, request.inputs)
+        given = GivenGraph(request.graph, request.feature_level, request.inputs, to_keep=False)
         graph = given.read(codec, body, memory)
         compiled = self.service.compile(graph, memory, cancelled)
         bound = [each for each in given.inputs if not compiled.is_known(each.name)]

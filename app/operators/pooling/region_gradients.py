@@ -191,15 +191,18 @@ class RoiAlignGrad(Corners, Samples, Offsets, Sampling, _Tensors):
         most = min(self.MaximumSamplesPerOutput, MOST_SAMPLES)
         counts = xp.clip(xp.ceil(xp.abs(length) / np.float32(size)), self.MinimumSamplesPerOutput, most)
         counts = xp.where(xp.isnan(counts), 1, counts).astype(np.int64)
-        samples = xp.maximum(counts * size - 1, 1) if self.aligned else counts * size
-        return _Axis(counts, begin.astype(np.float64), length.astype(np.float64) / samples)
+        samples, offset = counts * size, xp.full(len(counts), self.OutputPixelOffset, np.float64)
+        if self.aligned:
+            offset = xp.where(samples == 1, -0.5, 0.0)
+            samples = xp.maximum(samples - 1, 1)
+        return _Axis(counts, begin.astype(np.float64), length.astype(np.float64) / samples, offset)
 
     def _lines(self, xp: Any, axis: "_Axis", region: Any, out: Any, count: int, size: int) -> "_Lines":
         """The lines of `size` elements that samples are made of, by output element and sample: the nearest one, or one
         before and one behind, which are the same one if the sample lies on it."""
-        offset = 0.0 if self.aligned else self.OutputPixelOffset
         number = (out * count)[:, None] + xp.arange(count)
-        at = (number - offset) * axis.step[region][:, None] + axis.begin[region][:, None] - self.InputPixelOffset
+        step, begin, offset = (each[region][:, None] for each in (axis.step, axis.begin, axis.offset))
+        at = (number - offset) * step + begin - self.InputPixelOffset
         if not self._is_linear:
             return _Lines([_line(xp, xp.ceil(at - 0.5), size, xp.ones_like(at))], xp.zeros_like(at))
         before = xp.floor(at)
@@ -209,12 +212,13 @@ class RoiAlignGrad(Corners, Samples, Offsets, Sampling, _Tensors):
 
 
 class _Axis(NamedTuple):
-    """For each region, along one dimension: how many samples an output element has, the first corner, and how far it
-    is from one sample to the next."""
+    """For each region, along one dimension: how many samples an output element has, the first corner, how far it is
+    from one sample to the next, and what is subtracted from their numbers."""
 
     counts: Any
     begin: Any
     step: Any
+    offset: Any
 
 
 class _Line(NamedTuple):

@@ -25,6 +25,7 @@ from app.formula.values import (
     absolute,
     cast,
     ceil,
+    equal,
     floor,
     maximum,
     minimum,
@@ -235,7 +236,8 @@ OUTSIDE = (
 )
 ALIGNED = (
     "With AlignRegionsToCorners the samples go from corner to corner in equal steps, OutputPixelOffset takes no part, "
-    "and a single sample lies on the first corner. DirectML's documentation has no formula for it."
+    "and a single sample lies halfway: an inverted region mirrors the result, which is itself then. DirectML's "
+    "documentation has no formula for it."
 )
 
 
@@ -313,7 +315,8 @@ def _axis(operator: Samples, p: TensorParameters, begin: Value, end: Value, size
     input_offset: Value = widen(p.InputPixelOffset) if has_offsets else Constant(FLOAT64, 0.5)
     output_offset: Value = widen(p.OutputPixelOffset) if has_offsets else Constant(FLOAT64, -0.5)
     if operator.aligned:
-        samples, output_offset = maximum(samples - 1, 1), Constant(FLOAT64, 0)
+        output_offset = where(equal(samples, 1), Constant(FLOAT64, -0.5), Constant(FLOAT64, 0))
+        samples = maximum(samples - 1, 1)
     step = widen(length) / cast(samples, FLOAT64)
     return _Axis(count, place * count, widen(begin), step, input_offset, output_offset)
 

@@ -90,6 +90,8 @@ def positions(first: float, last: float, size: int, a: dict[str, Any], scale: fl
     n = min(max(math.ceil(abs(length) / np.float32(size)), a["MinimumSamplesPerOutput"]), most)
     into, out = a.get("InputPixelOffset", 0.5), a.get("OutputPixelOffset", -0.5)
     if a.get("AlignRegionsToCorners"):
+        if size * n == 1:
+            return [[0.5 * float(length) + float(begin) - into]]
         return [
             [s * (float(length) / max(size * n - 1, 1)) + float(begin) - into for s in range(o * n, o * n + n)]
             for o in range(size)
@@ -208,6 +210,15 @@ def aligned_one(x: list[float], roi: list[float], **members: Any) -> float:
         BatchIndicesTensor=np.array([2**32 - 1], np.uint32),
     )
     return float(made["OutputTensor"].item())
+
+
+@pytest.mark.parametrize("function", ["AVERAGE", "MAX"])
+@pytest.mark.parametrize("roi", [[1, 0, 4, 0], [4, 0, 1, 0]])
+def test_a_sample_that_is_alone_lies_halfway_between_corners(roi: list[float], function: str) -> None:
+    """As TensorFlow's crop_and_resize has it, whose operator this is; so an inverted region is its mirror image."""
+    members: dict[str, Any] = {"AlignRegionsToCorners": True, "InputPixelOffset": 0.0, "OutputPixelOffset": 0.0}
+    members |= {"ReductionFunction": function, "MaximumSamplesPerOutput": 1}
+    assert aligned_one([0, 1, 4, 9, 16], roi, **members) == 6.5
 
 
 def test_what_is_not_read() -> None:
