@@ -54,6 +54,8 @@ _FORMULA = (
     "of the resampled tensor"
 )
 _NOTES = (
+    "Scales and offsets are those of the resampling, as DirectML's page and DirectMLX have it; TensorFlow's plugin for "
+    "DirectML gives the two offsets exchanged, InputPixelOffsets for coordinates of InputGradientTensor.",
     SNAP,
     "Sums are added in float64 and rounded once; a gradient of weight 0 is not looked at, whatever it is.",
     POSITIVE,
