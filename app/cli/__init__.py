@@ -1,11 +1,15 @@
 """The command `dmlserve`: serve, run, inspect, operators, capabilities."""
 
+import os
 import sys
 
 from app.signals import expect_the_end
 
 if sys.argv[1:2] == ["serve"]:  # the imports take most of a second, in which it may be told to end already
     expect_the_end()
+    # NumPy's BLAS has one thread in the service. As it is imported it would start others, and where there can be none
+    # it ends the process by a SIGINT, which is no failure.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from app.cli.group import main
 

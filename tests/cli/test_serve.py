@@ -19,7 +19,7 @@ from app.cli.flags import GROUPS
 from app.settings import Settings
 from app.signals import Signals
 from tests.cli.command import dmlserve, printed, refusal
-from tests.conftest import COMMAND, ServerFactory
+from tests.conftest import COMMAND, ROOT, ServerFactory
 
 SETTINGS = Settings.model_fields
 
@@ -305,6 +305,14 @@ def test_a_port_that_is_taken() -> None:
         port = str(taken.getsockname()[1])
         line = not_started("--port", port, "--workers", "2")
     assert line == f"Error: The service cannot listen on 127.0.0.1, port {port}: Address already in use."
+
+
+def test_its_imports_start_no_thread() -> None:
+    """NumPy's BLAS would, and where the system has none left it ends the process by a SIGINT, as if told to."""
+    program = "import os; from app import cli; import numpy; print(len(os.listdir('/proc/self/task')))"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    printed = subprocess.check_output([sys.executable, "-c", program, "serve"], cwd=ROOT, env=environment, text=True)
+    assert printed == "1\n"
 
 
 def test_the_command_leaves_signals_as_it_found_them(served: list[Settings]) -> None:

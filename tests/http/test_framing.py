@@ -241,6 +241,21 @@ def test_a_fault_in_what_is_told_is_no_fault_of_the_clients(caplog: pytest.LogCa
     assert record.exc_info[0] is KeyError
 
 
+@pytest.mark.parametrize("callback", ["piece", "on_header"])
+def test_where_there_is_no_memory_left_a_request_is_none_the_worse(
+    monkeypatch: pytest.MonkeyPatch, received: Received, callback: str
+) -> None:
+    """Be it for what is told of it, or for what the parser hands over: `on_header` stands for that."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Framing if callback == "on_header" else received, callback, fail)
+    with pytest.raises(HTTPException, match="The system has no memory left") as refusal:
+        Framing(received, 2048).feed(request(HOST + b"Content-Length: 1\r\n", body=b"x"))
+    assert refusal.value.status_code == 503
+
+
 @pytest.mark.parametrize("callback", ["begin", "piece", "end"])
 @pytest.mark.parametrize("offer", [b"", UPGRADE])
 def test_why_is_told_whatever_else_is_being_handled(received: Received, callback: str, offer: bytes) -> None:

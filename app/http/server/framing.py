@@ -286,6 +286,8 @@ def _why(error: Exception) -> HTTPException:
             return HTTPException(400, "The request target is not a valid URL; percent-encode its special characters.")
         case httptools.HttpParserInvalidMethodError():
             return HTTPException(400, "The request does not begin with a known method; send plain-text HTTP/1.1.")
+        case MemoryError() | httptools.HttpParserCallbackError():  # nothing else fails in the parser's own part of one
+            return HTTPException(503, "The system has no memory left for this request; try again.")
         case httptools.HttpParserError():
             return HTTPException(400, f"The request is not valid HTTP/1.1: {error}; correct it and send it again.")
     log.error("Exception in a parser callback", exc_info=error)
