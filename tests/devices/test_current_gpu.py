@@ -175,7 +175,7 @@ def test_a_gpu_is_not_lost_with_another_one(runtime: Runtime) -> None:
     assert fails(gpus[0]) == "error"
     assert gpus[0].out_of_service is None
     assert [fails(gpus[1]) for _ in range(2)] == ["lost", "lost"]
-    assert "cudaErrorLaunchFailure" in str(gpus[1].out_of_service)
+    assert gpus[1].out_of_service == "cudaErrorLaunchFailure, until this process is started again"
 
 
 def test_each_pool_s_bytes_are_its_gpu_s(runtime: Runtime) -> None:

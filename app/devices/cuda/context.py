@@ -387,9 +387,9 @@ class Context:
         if isinstance(lost, self.errors):
             with self._lock:
                 first = self.out_of_service is None
-                self.out_of_service = self.out_of_service or str(lost)
+                self.out_of_service = self.out_of_service or f"{lost}, until this process is started again"
             if first:
-                log.error("%s is taken out of service: %s", self.name, lost)
+                log.error("%s is taken out of service: %s", self.name, self.out_of_service)
             return DeviceFailed("lost", f"{self.name} is out of service: {self.out_of_service}")
         log.error("a dispatch on %s failed: %s", self.name, error)
         return DeviceFailed("error", f"{self.name} could not run this dispatch")
