@@ -627,6 +627,11 @@ def test_what_is_no_model(data: bytes) -> None:
         import_model(read_model(data), {"x": (1, 3)})
 
 
+def test_what_is_a_model_in_the_format_of_onnxruntime() -> None:
+    with pytest.raises(Unreadable, match="no ONNX model, but one in onnxruntime's own format"):
+        read_model(b"\x20\0\0\0ORTM" + bytes(64))
+
+
 @pytest.mark.parametrize(
     ("type_", "why"),
     [

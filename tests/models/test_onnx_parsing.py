@@ -1,7 +1,9 @@
 """ONNX files in pieces are what protobuf makes of them at once."""
 
 import random
+import sys
 from collections.abc import Iterator
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -58,6 +60,26 @@ def test_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, piece: int) -> No
     monkeypatch.setattr(parsing, "PIECE", max(piece, 8))
     file = example().SerializeToString()
     assert whole(file) == ModelProto.FromString(file)
+
+
+def test_numbers_that_are_fields_each_are_passed_without_calls() -> None:
+    """As trees have them, by the million."""
+    made = model("m (float[2] x) => (float[2] y) { y = Neg(x) }")
+    made.graph.node.append(helper.make_node("Sum", ["x"], ["s"], small=[*range(100)] * 2000, floats=[0.5] * 1000))
+    file = made.SerializeToString()
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        parsed = whole(file)
+    finally:
+        sys.setprofile(None)
+    assert parsed == made
+    assert calls < 10_000
 
 
 @pytest.mark.parametrize("piece", [8, 40, 200])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from app.memory.buffers import Buffer
-from app.models.onnx.wire import LENGTH, behind, varint
+from app.models.onnx.wire import LENGTH, VARINT, behind, varint
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -22,6 +22,9 @@ _DEEPEST = 100
 """How deep messages may nest, as for protobuf's own parser."""
 
 _GROUPS = (3, 4)
+_CONTINUED = 1 << 7
+"""From this on, a byte of a varint is not the last."""
+
 _FIXED = 8
 """Packed numbers of fixed size are cut at multiples of this."""
 
@@ -57,27 +60,36 @@ class _Field(NamedTuple):
     end: int
 
 
-def _fields(data: memoryview) -> Iterator[_Field]:
-    """Those of the message `data`, up to where it is none any more, as the parser will say. Raises Malformed."""
-    at = 0
+def _first_beyond(data: memoryview, at: int, most: int) -> _Field | None:
+    """Of the message `data`, the first field from `at` on, where one begins, that ends beyond `most`, if there is one
+    before what is no message any more, as the parser will say. Raises Malformed.
+
+    Trees of ensembles have a field for each number, millions of them: those of few bytes are passed without a call.
+    """
     try:
         while at < len(data):
             begin = at
-            tag, at = varint(data, at)
-            if tag & 7 in _GROUPS:
-                raise Malformed(f"field {tag >> 3} is a group, of which ONNX has none")
-            length = at
-            if tag & 7 == LENGTH:
+            tag = data[at]
+            if tag < _CONTINUED:
+                at += 1
+            else:
+                tag, at = varint(data, at)
+            length = value = at
+            kind = tag & 7
+            if kind == LENGTH:
                 size, value = varint(data, at)
                 at = value + size
+            elif kind in _GROUPS:
+                raise Malformed(f"field {tag >> 3} is a group, of which ONNX has none")
+            elif kind == VARINT and data[at] < _CONTINUED:
+                at += 1
             else:
-                value = at
-                at = behind(data, at, tag & 7)
-            if at > len(data):
-                return
-            yield _Field(tag >> 3, begin, length, value, at)
+                at = behind(data, at, kind)
+            if at > most:
+                return None if at > len(data) else _Field(tag >> 3, begin, length, value, at)
     except IndexError:
-        return
+        pass
+    return None
 
 
 class _Parser:
@@ -88,14 +100,12 @@ class _Parser:
         """Parse `data` into `message`, in which others may nest so deep."""
         if not deepest:
             raise Malformed(f"messages nest deeper than {_DEEPEST}")
-        start = 0
-        for field in _fields(data):
-            if field.end - start <= PIECE:
-                continue
+        start = at = 0
+        while field := _first_beyond(data, at, start + PIECE):
             _parse(message, data[start : field.begin])
-            start = field.begin
-            if field.end - start > PIECE and self._take_apart(message, field, data, deepest):
-                start = field.end
+            start, at = field.begin, field.end
+            if at - start > PIECE and self._take_apart(message, field, data, deepest):
+                start = at
         _parse(message, data[start:])
 
     def _take_apart(self, message: Any, field: _Field, data: memoryview, deepest: int) -> bool:
@@ -124,7 +134,7 @@ def _numbers(data: memoryview, *, is_fixed: bool) -> Iterator[memoryview]:
     start = 0
     while start < len(data):
         stop = min(start + (PIECE - PIECE % _FIXED), len(data))
-        while not is_fixed and stop < len(data) and data[stop - 1] >= 1 << 7:
+        while not is_fixed and stop < len(data) and data[stop - 1] >= _CONTINUED:
             stop += 1
         yield data[start:stop]
         start = stop

@@ -59,6 +59,10 @@ INVALID = (
 """What comes of nodes and tensors that are not as ONNX says."""
 
 
+_MARK = slice(4, 8)
+"""Where FlatBuffers have a name of what they are, as onnxruntime's .ort files do."""
+
+
 class Unreadable(Exception):
     """This is no ONNX model that can be read. The text is a sentence."""
 
@@ -117,6 +121,10 @@ def read_model(
         raise Missing from None
     if len(data) > most_bytes:
         raise Unreadable(f"It has {len(data)} bytes, where {most_bytes} are allowed.")
+    if bytes(data[_MARK]) == b"ORTM":
+        raise Unreadable(
+            "It is no ONNX model, but one in onnxruntime's own format, .ort; give the ONNX model that it was made from."
+        )
     try:
         raw: Raw = []
         model = parse(data, raw)

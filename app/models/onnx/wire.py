@@ -39,7 +39,7 @@ _MESSAGES: Mapping[str, Mapping[int, str]] = {
 """By the numbers of onnx.proto: tensors' data, documentation and other plain bytes, and the messages where they may be.
 All else is structure."""
 
-_VARINT, _FIXED64, LENGTH, _FIXED32 = 0, 1, 2, 5
+VARINT, _FIXED64, LENGTH, _FIXED32 = 0, 1, 2, 5
 """Of protobuf's wire types; the others have no bytes of their own."""
 
 
@@ -116,6 +116,6 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def behind(data: memoryview, at: int, kind: int) -> int:
-    if kind == _VARINT:
+    if kind == VARINT:
         return varint(data, at)[1]
     return at + {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
