@@ -1,11 +1,13 @@
 """Which device runs a dispatch, and what happens when a GPU is not there or fails."""
 
+import asyncio
 import ctypes
 import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from time import monotonic
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -45,6 +47,10 @@ AHEAD = (
 NEIGHBOURS_SECONDS = 2.0
 """How long a dispatch that finds no memory on a GPU waits for what other processes keep there. They look for that twice
 a second."""
+
+SHORT_SECONDS = 10.0
+"""How long nothing is dispatched in an event loop, where all others would wait for what is done about that, after a GPU
+had no memory."""
 
 
 class Placement:
@@ -178,6 +184,8 @@ class FallbackDevice:
         self.neighbour = neighbour
         self.memory: MemoryAccount | None = None
         """Where NumPy's memory is held, which nobody knew of before: a GPU was to have its own."""
+        self.short_until = 0.0
+        """By the monotonic clock: memory may be short until then."""
 
     def info(self) -> DeviceInfo:
         return self.gpus[0].info()
@@ -239,7 +247,8 @@ class FallbackKernel:
     @property
     def runs_inline(self) -> bool:
         gpu = self._device.least_loaded()
-        return gpu.out_of_service is None and self._kernel(gpu).runs_inline
+        is_sound = gpu.out_of_service is None and monotonic() >= self._device.short_until
+        return is_sound and self._kernel(gpu).runs_inline
 
     def _kernel(self, gpu: CudaDevice) -> Kernel:
         kernel = self._kernels.get(gpu.name)
@@ -264,14 +273,24 @@ class FallbackKernel:
             if failure.cause != "memory":
                 raise
         if ran is None:  # not within that: a failure holds what of the memory it had already
+            self._device.short_until = monotonic() + SHORT_SECONDS
             gpu.free_memory()
             if self._device.neighbour is not None:
-                self._device.neighbour.ask(gpu.ordinal, NEIGHBOURS_SECONDS, cancelled)
+                seconds = 0.0 if _is_in_event_loop() else NEIGHBOURS_SECONDS
+                self._device.neighbour.ask(gpu.ordinal, seconds, cancelled)
             ran = kernel.dispatch(inputs, targets, cancelled)
         for output, target in zip(outputs, targets, strict=True):
             if target is not output:
                 output[:] = target
         return ran
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def find_gpus(

@@ -443,6 +443,31 @@ def test_without_memory_it_is_tried_again_with_what_other_processes_had(
     assert len(given) == 3
 
 
+def test_an_event_loop_waits_for_no_memory(
+    gpus: list[Any], numpy_device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes are asked, but not waited for, and what comes next is for workers, for a while."""
+    monkeypatch.setattr(placement, "NEIGHBOURS_SECONDS", 600.0)
+    neighbours = Neighbours(2)
+    gpus[0].is_brief = True
+    device = FallbackDevice(gpus[:1], numpy_device, neighbours.member(0))
+    kernel = device.prepare(celu(SMALL))
+    assert kernel.runs_inline
+    failing(gpus[0], "memory", "memory")
+
+    async def in_event_loop() -> ExecutionRecord:
+        return run(device, SMALL)
+
+    ran = asyncio.run(in_event_loop())
+    assert (ran.device, ran.cause) == ("numpy", "memory")
+    given: list[int] = []
+    neighbours.member(1).answer(0, lambda: given.append(0))
+    assert given == [0]
+    assert not kernel.runs_inline
+    monkeypatch.setattr(placement, "monotonic", lambda: device.short_until)
+    assert kernel.runs_inline
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_what_other_processes_ask_for_is_given_where_there_is_something(
     gpus: list[Any], numpy_device: NumpyDevice, is_lost: bool
