@@ -636,7 +636,9 @@ def test_what_is_a_model_in_the_format_of_onnxruntime() -> None:
     ("type_", "why"),
     [
         (TypeProto(), "^y has no type"),
-        (TypeProto(sequence_type=TypeProto.Sequence()), "^y is sequence, where only tensors are taken"),
+        (TypeProto(sequence_type=TypeProto.Sequence()), r"^y is a sequence, where only tensors are taken\.$"),
+        (TypeProto(map_type=TypeProto.Map()), "^y is a map, where only tensors are taken"),
+        (TypeProto(optional_type=TypeProto.Optional()), "^y is optional, where only tensors are taken"),
         (TypeProto(tensor_type=TypeProto.Tensor()), "^y has no element type"),
         (TypeProto(tensor_type=TypeProto.Tensor(elem_type=99)), "^y has no element type"),
     ],
@@ -645,6 +647,15 @@ def test_what_takes_or_gives_no_tensor(type_: TypeProto, why: str) -> None:
     made = model("m (float[1] x) => (float[1] y) { y = Neg(x) }")
     made.graph.output[0].type.CopyFrom(type_)
     with pytest.raises(Unreadable, match=why):
+        signature(made)
+
+
+def test_classifiers_of_skl2onnx_with_maps() -> None:
+    """As it makes them if nothing is said."""
+    made = model("m (float[1] x) => (float[1] y) { y = Neg(x) }")
+    made.graph.node[0].op_type = "ZipMap"
+    made.graph.output[0].type.CopyFrom(TypeProto(sequence_type=TypeProto.Sequence()))
+    with pytest.raises(Unreadable, match="ZipMap makes it, which skl2onnx leaves out with options={'zipmap': False}"):
         signature(made)
 
 

@@ -214,19 +214,30 @@ def signature(model: "ModelProto") -> Signature:
     graph = model.graph
     given = {each.name for each in graph.initializer} | {each.values.name for each in graph.sparse_initializer}
     return Signature(
-        {each.name: _port(each) for each in graph.input if each.name not in given},
-        {each.name: _port(each) for each in graph.output},
+        {each.name: _port(each, graph) for each in graph.input if each.name not in given},
+        {each.name: _port(each, graph) for each in graph.output},
     )
 
 
-def _port(info: "ValueInfoProto") -> Port:
+_OTHERS = {
+    "sequence_type": "a sequence",
+    "map_type": "a map",
+    "optional_type": "optional",
+    "sparse_tensor_type": "a sparse tensor",
+}
+"""What inputs and outputs may be besides tensors, in ONNX."""
+
+
+def _port(info: "ValueInfoProto", graph: "GraphProto") -> Port:
     from onnx import TensorProto, helper  # noqa: PLC0415
 
     kind = info.type.WhichOneof("value")
     if kind is None:
         raise Unreadable(f"{info.name} has no type; inputs and outputs of a model have one.")
     if kind != "tensor_type":
-        raise Unreadable(f"{info.name} is {kind.removesuffix('_type')}, where only tensors are taken.")
+        is_zipped = any(info.name in node.output for node in graph.node if node.op_type == "ZipMap")
+        cure = "; ZipMap makes it, which skl2onnx leaves out with options={'zipmap': False}" if is_zipped else ""
+        raise Unreadable(f"{info.name} is {_OTHERS.get(kind, kind)}, where only tensors are taken{cure}.")
     tensor = info.type.tensor_type
     try:
         is_text = tensor.elem_type == TensorProto.STRING
