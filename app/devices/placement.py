@@ -184,8 +184,6 @@ class FallbackDevice:
         self.neighbour = neighbour
         self.memory: MemoryAccount | None = None
         """Where NumPy's memory is held, which nobody knew of before: a GPU was to have its own."""
-        self.short_until = 0.0
-        """By the monotonic clock: memory may be short until then."""
 
     def info(self) -> DeviceInfo:
         return self.gpus[0].info()
@@ -247,7 +245,7 @@ class FallbackKernel:
     @property
     def runs_inline(self) -> bool:
         gpu = self._device.least_loaded()
-        is_sound = gpu.out_of_service is None and monotonic() >= self._device.short_until
+        is_sound = gpu.out_of_service is None and monotonic() >= gpu.short_until
         return is_sound and self._kernel(gpu).runs_inline
 
     def _kernel(self, gpu: CudaDevice) -> Kernel:
@@ -273,7 +271,7 @@ class FallbackKernel:
             if failure.cause != "memory":
                 raise
         if ran is None:  # not within that: a failure holds what of the memory it had already
-            self._device.short_until = monotonic() + SHORT_SECONDS
+            gpu.short_until = monotonic() + SHORT_SECONDS
             gpu.free_memory()
             if self._device.neighbour is not None:
                 seconds = 0.0 if _is_in_event_loop() else NEIGHBOURS_SECONDS

@@ -163,6 +163,7 @@ class CudaDeviceOnCpu(CudaDevice):
         self.ordinal, self.name = 0, "cuda:0"
         self.ran = ExecutionRecord(self.name, "cuda")
         self.out_of_service = None
+        self.short_until = 0.0
         self.structures = Structures()
         self.pool: Any = Pool()
         self.ready = Ready(1 << 24)

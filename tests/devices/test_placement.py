@@ -60,6 +60,7 @@ class FakeGpu:
         self.numpy = numpy_device
         self.load = 0
         self.out_of_service: str | None = None
+        self.short_until = 0.0
         self.failures: list[DeviceFailed] = []
         self.ran = self.freed = 0
         self.held: list[weakref.ref[Buffer]] = []
@@ -464,7 +465,7 @@ def test_an_event_loop_waits_for_no_memory(
     neighbours.member(1).answer(0, lambda: given.append(0))
     assert given == [0]
     assert not kernel.runs_inline
-    monkeypatch.setattr(placement, "monotonic", lambda: device.short_until)
+    monkeypatch.setattr(placement, "monotonic", lambda: gpus[0].short_until)
     assert kernel.runs_inline
 
 

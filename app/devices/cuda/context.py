@@ -95,6 +95,8 @@ class Context:
         self.ran = ExecutionRecord(self.name, "cuda")
         """What a dispatch on it tells."""
         self.out_of_service: str | None = None
+        self.short_until = 0.0
+        """By the monotonic clock: memory may be short until then."""
         self.cache = cache
         self.structures = structures or Structures()
         self.use()
