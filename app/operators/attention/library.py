@@ -3,9 +3,15 @@
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from app.operators import cudnn as frontend
+from app.operators.attention.steps import STEPS, steps_of
 from app.operators.attention.tiles import FEW_ROWS
+from app.operators.c_numbers import C_TYPES, NUMBERS
 from app.operators.cudnn import FARTHEST, Plan
+from app.operators.grids import blocks_of
+from app.operators.written import kernel
 
 LEAST_SCORES = 1 << 16
 """Of all heads that are worth a plan. One query at a time of ever more keys, as language models have it, is not."""
@@ -15,6 +21,27 @@ MOST_SIZE = 128
 
 LEAST_ADDED = -1e38
 """cuDNN counts in powers of 2, in which what is added must not become infinite."""
+
+_THREADS = 256
+
+_KERNEL = r"""
+/* A warp has a row of the output, which is no number where all that is added to its scores is minus infinity. It looks
+no further than to what is not, which is among the first in all but a few rows. */
+extern "C" __global__ void __launch_bounds__(%(threads)d) spoil(
+    const %(type)s* __restrict__ added, half* __restrict__ out, const steps of_added, unsigned long long of_added_key,
+    unsigned heads, unsigned queries, unsigned keys, unsigned size, unsigned long long rows)
+{
+    const unsigned long long row = ((unsigned long long)blockIdx.x * %(threads)d + threadIdx.x) / 32;
+    if (row >= rows) return;
+    const unsigned lane = threadIdx.x %% 32, query = row / heads %% queries;
+    added += row / heads / queries * of_added.batch + row %% heads * of_added.head + query * of_added.item;
+    for (unsigned at = lane; at < keys + lane; at += 32) {
+        const bool is_something = at < keys && number(added[at * of_added_key]) != __int_as_float(0xff800000);
+        if (__any_sync(~0u, is_something)) return;
+    }
+    for (unsigned at = lane; at < size; at += 32) out[row * size + at].bits = 0x7e00;
+}
+"""
 
 
 class Shape(NamedTuple):
@@ -59,19 +86,35 @@ def attention(
     query, key, value = (_packed(cupy, each) for each in (query, key, value))
     fits = into is not None and into.flags.c_contiguous
     result = into.reshape(made) if fits else cupy.empty(made, query.dtype)
-    more, nothing = [], None
+    more = []
     if added is not None:
         added = cupy.broadcast_to(added, (*added.shape[:-1], key.shape[2]))
-        nothing = None if is_bounded else added.max(-1) == -math.inf
         more.append(cupy.ascontiguousarray(added if is_bounded else _bounded(cupy, added)))
     shape = Shape(_lies(query), _lies(key), _lies(value), scale, *((each.shape, each.dtype.name) for each in more))
     plan = _plan(cupy.cuda.runtime.getDevice(), shape)
     if plan is None or any(each.data.ptr % 16 for each in (query, key, value, *more, result)):
         return None
     plan.run(cupy, [query, key, value, *more, result])
-    if nothing is not None:  # it takes what is in no score for 0
-        result[...] = cupy.where(nothing.swapaxes(1, 2)[..., None], math.nan, result)
+    if not (added is None or is_bounded):  # what has no key is 0 by cuDNN
+        _spoil(cupy, cupy.broadcast_to(added, (*query.shape[:3], key.shape[2])), result)
     return result
+
+
+def _spoil(cupy: Any, added: Any, result: Any) -> None:
+    """Rows of `result`, packed { batch, queries, heads, size }, become NaN where nothing but minus infinity is added to
+    the scores."""
+    _, heads, queries, keys = added.shape
+    size, rows = result.shape[-1], result.size // result.shape[-1]
+    arguments = (
+        *(added, result, steps_of(added), np.uint64(added.strides[-1] // added.itemsize)),
+        *(*map(np.uint32, (heads, queries, keys, size)), np.uint64(rows)),
+    )
+    kernel(cupy, source(added.dtype.name), "spoil")(blocks_of(rows * 32, _THREADS), (_THREADS,), arguments)
+
+
+def source(added: str) -> str:
+    """The kernel for what is added in this type, in CUDA C++."""
+    return (NUMBERS + STEPS + _KERNEL) % {"threads": _THREADS, "type": C_TYPES[added]}
 
 
 def _bounded(cupy: Any, added: Any) -> Any:
