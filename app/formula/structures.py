@@ -77,12 +77,10 @@ class Structures:
 
         Threads that build the same at once all get what the first of them put here. Raises what `build` does.
         """
+        found: T | None = self.known(key, numbers)
+        if found is not None:
+            return found
         with self._lock:
-            known = self._known(key, numbers)
-            if known is not None:
-                self.hits += 1
-                found: T = known.value
-                return found
             self.misses += 1
         questions = Questions(numbers)
         return self._put(key, questions, build(questions))
@@ -91,7 +89,10 @@ class Structures:
         """What was built for these before, or None."""
         with self._lock:
             known = self._known(key, numbers)
-        return None if known is None else known.value
+            if known is None:
+                return None
+            self.hits += 1
+        return known.value
 
     def _known(self, key: Hashable, numbers: Numbers) -> _Built | None:
         place, entry = key, self._entries.get(key)

@@ -18,6 +18,7 @@ from app.devices.device import Cancelled, DeviceFailed
 from app.formula.coordinates import coordinates
 from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
 from app.memory.arrays import Array, numpy_type, together
+from app.operators.catalog import OPERATORS
 from app.operators.compiled import CompiledOperator, compile_operator
 from app.operators.linear_algebra.products import Gemm
 from app.stages import Stages, recorded
@@ -61,6 +62,21 @@ def test_calls(on_cpu: CudaDeviceOnCpu, data_type: DataType, sizes: tuple[int, .
     assert on_cpu.log[at : at + 4] == ["allocator", "stream", "stream left", "allocator left"]
     assert on_cpu.log[at + 4 :][: len(waited)] == waited
     assert on_cpu.log[-2:] == ["out", "synchronized"]
+
+
+@needs_compiler
+def test_a_known_kernel_is_sought_once(on_cpu: CudaDeviceOnCpu) -> None:
+    """For other sizes and numbers, though the event loop asks whether it is there before it dispatches."""
+    operator = OPERATORS["DML_OPERATOR_TILE"]
+    for count, hits in ((2, 0), (3, 1)):
+        x = np.arange(count, dtype=np.float32)
+        members = {"InputTensor": desc_of(x), "RepeatsCount": 1, "Repeats": [count]}
+        work = compile_operator(operator.model_validate({"Type": "TILE"} | members), NEWEST, on_cpu.structures)
+        kernel, out, before = on_cpu.prepare(work), bytearray(x.nbytes * count), on_cpu.structures.hits
+        assert kernel.runs_inline is bool(hits)
+        kernel.dispatch([x.data.cast("B")], [memoryview(out)], lambda: False)
+        assert np.frombuffer(out, np.float32).tolist() == [*x.tolist()] * count
+        assert on_cpu.structures.hits - before == hits
 
 
 def test_others_wait_for_the_first_call_of_a_kind(on_cpu: CudaDeviceOnCpu) -> None:

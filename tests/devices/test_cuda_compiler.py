@@ -463,6 +463,12 @@ def test_kernels_of_a_graph_are_made_side_by_side(monkeypatch: pytest.MonkeyPatc
     assert cache.compiled == 3
 
 
+def test_no_thread_is_asked_for_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many there may be is read from a file, which each dispatch of what is new would do."""
+    monkeypatch.setattr(cuda_compiler, "processors", lambda: pytest.fail("threads were to be started"))
+    KernelCache(Binaries(None)).fill(iter(()), 90)
+
+
 def test_what_fails_beside_others_is_told() -> None:
     def compiler(source: str, architecture: int, options: Sequence[str]) -> bytes:
         if source == "b":

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 
 from app.devices.binaries import Binaries
 from app.settings import processors
@@ -96,8 +97,14 @@ class KernelCache:
 
     def fill(self, sources: Iterable[str], architecture: int) -> None:
         """Have the binaries of all `sources`, made by several threads at a time while others are still written."""
+        rest = iter(sources)
+        first = next(rest, None)
+        if first is None:  # as for most dispatches, and threads have to be looked for
+            return
         with ThreadPoolExecutor(processors()) as threads:
-            made = [threads.submit(inherited(partial(self.binary, source, architecture))) for source in sources]
+            made = [
+                threads.submit(inherited(partial(self.binary, source, architecture))) for source in chain([first], rest)
+            ]
         for each in made:
             each.result()
 

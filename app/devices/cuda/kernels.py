@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -60,6 +60,10 @@ class _Form:
     @classmethod
     def of(cls, source: str, per_block: int, arguments: Sequence[Value], **more: Any) -> "_Form":
         return cls(source, per_block, tuple((each.type, evaluator(each)) for each in arguments), **more)
+
+
+_Kind: TypeAlias = RowClass | CoordinateClass | Layout
+"""What of tensors' layouts chooses code."""
 
 
 class Launch:
@@ -133,14 +137,17 @@ class CudaKernel:
         self._rows = Rows.of(compiled, output) if self._map.axes else None
         self._coordinates = Coordinates.of(compiled, output) if self._map.by_coordinates else None
         self._splits = Splits.of(compiled, output, self._coordinates) if self._coordinates else None
+        self._sought: dict[_Kind, _Form] = {}
+        """Those that were sought so far."""
         self._launches: dict[int, Launch] = {}  # by the slot's address: one thread at a time has the slot
         self._chunks: dict[tuple[Way, ...], Chunks] = {}
         self.is_chunked = False
         """Whether tensors lie alike, so that parts of them can be computed by themselves."""
         if self._coordinates is None:
             self._sizes, self._strides = walk(compiled, output)
-            self._steps = choose_layout(self._sizes, self._strides, self._bytes, aligned=True).steps
-            alike = len(self._sizes) == 1 and Access.ANY not in self._steps and self._steps[-1] is Access.UNIT
+            self._aligned = choose_layout(self._sizes, self._strides, self._bytes, aligned=True)
+            steps = self._aligned.steps
+            alike = len(self._sizes) == 1 and Access.ANY not in steps and steps[-1] is Access.UNIT
             self.is_chunked = self._rows is None and alike
 
     @property
@@ -162,7 +169,7 @@ class CudaKernel:
         if self._coordinates is not None:
             return False
         apart = (each[-1] * size for each, size in zip(self._strides, self._bytes, strict=True))
-        return bool(self._layout(aligned=True).tile) or all(step < BROUGHT_BYTES for step in apart)
+        return bool(self._aligned.tile) or all(step < BROUGHT_BYTES for step in apart)
 
     def launch(self, *, aligned: bool = True) -> Launch:
         """The kernel for device-resident tensors: to be bound to their addresses, the output's last.
@@ -174,10 +181,21 @@ class CudaKernel:
         self._check(shared=form.per_block not in (0, THREADS))
         return self._launch(form, self._shape(kind))
 
-    def _form_of(self, kind: "RowClass | CoordinateClass | Layout") -> _Form:
-        made: _Form = self._device.structures.find(
-            ("cuda", self._map, kind), self._numbers, lambda questions: self._form(questions.ask, kind)
-        )
+    def _form_of(self, kind: _Kind) -> _Form:
+        made = self._sought.get(kind)
+        if made is None:
+            made = self._sought[kind] = self._device.structures.find(
+                ("cuda", self._map, kind), self._numbers, lambda questions: self._form(questions.ask, kind)
+            )
+        return made
+
+    def _known_form(self, kind: _Kind) -> _Form | None:
+        """If one was made, for this kernel or another like it."""
+        made = self._sought.get(kind)
+        if made is None:
+            made = self._device.structures.known(("cuda", self._map, kind), self._numbers)
+            if made is not None:
+                self._sought[kind] = made
         return made
 
     def sources(self) -> list[str]:
@@ -204,10 +222,10 @@ class CudaKernel:
         if self._splits:
             forms = self._device.structures.known(("cuda splits", self._map, self._splits.kind), self._numbers)
             return forms is not None and all(self._device.has_function(form.source) for form in forms)
-        form = self._device.structures.known(("cuda", self._map, self._kind(aligned=True)), self._numbers)
+        form = self._known_form(self._kind(aligned=True))  # which those who ask will want
         return form is not None and self._device.has_function(form.source)
 
-    def _kind(self, aligned: bool) -> "RowClass | CoordinateClass | Layout":
+    def _kind(self, aligned: bool) -> _Kind:
         """What of the tensors' layouts chooses code."""
         if self._rows:
             return self._rows.kind(aligned=aligned, clustered=self._device.clustered)
@@ -216,9 +234,9 @@ class CudaKernel:
         return self._layout(aligned)
 
     def _layout(self, aligned: bool) -> Layout:
-        return choose_layout(self._sizes, self._strides, self._bytes, aligned=aligned)
+        return self._aligned if aligned else choose_layout(self._sizes, self._strides, self._bytes, aligned=False)
 
-    def _shape(self, kind: "RowClass | CoordinateClass | Layout") -> list[object]:
+    def _shape(self, kind: _Kind) -> list[object]:
         """What tells the kernel sizes and strides."""
         if self._rows:
             return [self._rows.shape]
@@ -227,7 +245,7 @@ class CudaKernel:
         assert isinstance(kind, Layout)
         return [] if is_packed(kind) else [np.array([*self._sizes, *itertools.chain(*self._strides)], np.uint32)]
 
-    def _form(self, ask: Ask, kind: "RowClass | CoordinateClass | Layout") -> _Form:
+    def _form(self, ask: Ask, kind: _Kind) -> _Form:
         expression, stored = self._map.expression, self._map.stored
         if isinstance(kind, RowClass):
             source, arguments = RowLowering(ask, expression, self._inputs, stored).source(kind)
@@ -319,7 +337,7 @@ class CudaKernel:
         ways = tuple(Way.of(host, size, out, sizes[-1], self._device) for host, size in zip(hosts, sizes, strict=True))
         chunks = self._chunks.get(ways)
         if chunks is None:
-            are_one = [step is Access.NONE for step in self._steps]
+            are_one = [step is Access.NONE for step in self._aligned.steps]
             chunks = Chunks(self._device, ways, self._size, sizes, are_one, self._count)
             self._chunks[ways] = chunks
         return chunks
