@@ -4,11 +4,12 @@ inside of a tensor, so that a device need not look for each element.
 What is decided is found for a request, and told apart from the formula: it is all of the sizes that chooses code.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from app.formula.coordinates import Element
+from app.formula.outlines import Outline
 from app.formula.ranges import Ranges
 from app.formula.uniform import Numbers
 from app.formula.values import Operation, Value, is_float, parts
@@ -20,11 +21,9 @@ integers, which of them it is or UNDECIDED; in the order of `parts`."""
 UNDECIDED = -1
 
 
-def decide(
-    root: Value, numbers: Numbers, sizes: Sequence[int], inputs: Mapping[str, Sequence[int]]
-) -> tuple[Value, Decisions]:
-    """The formula with what is decided for an output and inputs of these sizes, and that."""
-    ranges, found = Ranges(root, numbers, sizes), list[int]()
+def decide(outline: Outline, numbers: Numbers, sizes: Sequence[int], inputs: Mapping[str, Sequence[int]]) -> Decisions:
+    """What is decided of a formula for an output and inputs of these sizes."""
+    ranges, found = Ranges(outline, numbers, sizes), list[int]()
 
     def decision(node: Value) -> int:
         made = UNDECIDED
@@ -39,7 +38,8 @@ def decide(
         found.append(made)
         return made
 
-    return _rewritten(root, decision, ranges.learn), tuple(found)
+    _rewritten(outline.parts, decision, ranges.learn)
+    return tuple(found)
 
 
 def decided(root: Value, decisions: Decisions) -> Value:
@@ -47,17 +47,17 @@ def decided(root: Value, decisions: Decisions) -> Value:
     if not decisions:
         return root
     left = iter(decisions)
-    return _rewritten(root, lambda node: next(left), lambda node: None)
+    return _rewritten(parts(root), lambda node: next(left), lambda node: None)
 
 
 def _is_within(reach: tuple[int, int], size: int) -> bool:
     return reach[0] >= 0 and reach[1] < size
 
 
-def _rewritten(root: Value, decision: Callable[[Value], int], learn: Callable[[Value], None]) -> Value:
-    """`learn` is told of what is new before it is asked about."""
+def _rewritten(nodes: Iterable[Value], decision: Callable[[Value], int], learn: Callable[[Value], None]) -> Value:
+    """The last one of the `parts` of a formula. `learn` is told of what is new before it is asked about."""
     made: dict[Value, Value] = {}
-    for node in parts(root):
+    for node in nodes:
         given = node.operands()
         operands = tuple([made[each] for each in given])
         now = node if operands == given else _simplified(node.with_operands(operands))
@@ -70,7 +70,7 @@ def _rewritten(root: Value, decision: Callable[[Value], int], learn: Callable[[V
                 which = decision(now)
                 now = now if which == UNDECIDED else arguments[which]
         made[node] = now
-    return made[root]
+    return now
 
 
 def _simplified(node: Value) -> Value:

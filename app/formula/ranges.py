@@ -6,8 +6,9 @@ from math import ceil, floor, inf, isfinite, nan, prod, trunc
 from typing import TypeAlias
 
 from app.formula.coordinates import Coordinate, Index, Total
-from app.formula.uniform import Numbers, evaluator, uniform_parts
-from app.formula.values import BOOL, Operation, Value, integer_range, is_float, parts
+from app.formula.outlines import Outline
+from app.formula.uniform import Numbers, evaluator
+from app.formula.values import BOOL, Operation, Value, integer_range, is_float
 
 Range: TypeAlias = tuple[int, int]
 """The least and the largest."""
@@ -23,17 +24,14 @@ ROUNDING = 1e-6
 class Ranges:
     """What is known of values for the `numbers` of a request and an output of these `sizes`."""
 
-    def __init__(self, root: Value, numbers: Numbers, sizes: Sequence[int]) -> None:
-        self._root = root
+    def __init__(self, outline: Outline, numbers: Numbers, sizes: Sequence[int]) -> None:
+        self._outline = outline
         self._numbers = numbers
         self._sizes = sizes
-        self._uniform = uniform_parts(root)
+        self._learned: set[Value] = set()
+        """What is uniform, too."""
         self._known: dict[Value, Range] = {}
         self._floats: dict[Value, FloatRange] = {}
-        self._counts: dict[Index, Value] = {}
-        for node in parts(root):
-            if isinstance(node, Total):
-                self._counts |= zip(node.indices, node.counts, strict=True)
 
     def of(self, node: Value) -> Range:
         """Of an integer or a bool; no wider than its type."""
@@ -49,46 +47,30 @@ class Ranges:
 
     def learn(self, node: Value) -> None:
         """Of a value that is made of some of the formula's, and takes the place of another."""
-        if isinstance(node, Operation) and self._uniform.issuperset(node.operands()):
-            self._uniform.add(node)
+        if isinstance(node, Operation) and all(map(self._is_uniform, node.arguments)):
+            self._learned.add(node)
+
+    def _is_uniform(self, node: Value) -> bool:
+        return node in self._outline.uniform or node in self._learned
 
     def most(self, count: Value) -> int:
         """How large a total's count is at most, and at least 0."""
         return max(self.of(count)[1], 0)
 
     def terms(self) -> int:
-        """How many values of a total are computed for an element at most.
-
-        What the indices of a total do not change is computed once, before it: only what they do change is computed
-        again for each of its terms.
-        """
-        free: dict[Value, frozenset[Index]] = {}
-        totals: list[Total] = []
-        for node in parts(self._root):
-            indices = frozenset[Index]().union(*[free[each] for each in node.operands()])
-            if isinstance(node, Total):
-                totals.append(node)
-                indices -= set(node.indices)
-            free[node] = frozenset([node]) if isinstance(node, Index) else indices
-        loops: dict[Index, set[Total]] = {}
-        """The totals inside of which an index is known."""
-        most = 1
-        for total in reversed(totals):  # what is around a total comes before it
-            around = {total}.union(*[loops.get(each, ()) for each in free[total]])
-            most = max(most, prod(max(prod(map(self.most, each.counts)), 1) for each in around))
-            for index in total.indices:
-                loops.setdefault(index, set()).update(around)
-        return most
+        """How many values of a total are computed for an element at most."""
+        nested = self._outline.nested
+        return max((prod(max(prod(map(self.most, each.counts)), 1) for each in around) for around in nested), default=1)
 
     def _computed(self, node: Value) -> Range | None:
-        if node in self._uniform:
+        if self._is_uniform(node):
             number = int(evaluator(node)(self._numbers))
             return number, number
         match node:
             case Coordinate():
                 return 0, self._sizes[node.axis] - 1
             case Index():
-                return 0, max(self.most(self._counts[node]) - 1, 0)
+                return 0, max(self.most(self._outline.counts[node]) - 1, 0)
             case Total(name="sum"):
                 count = prod(map(self.most, node.counts))
                 low, high = self.of(node.argument)
@@ -117,7 +99,7 @@ class Ranges:
         return found
 
     def _computed_float(self, node: Value) -> FloatRange:
-        if node in self._uniform:
+        if self._is_uniform(node):
             number = float(evaluator(node)(self._numbers))
             return number, number
         match node:

@@ -15,6 +15,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeAlias
 
 from app.contract.constants import DataType
@@ -477,6 +478,7 @@ def bit_count(x: Value) -> Value:
     return Operation("uint8", "bit_count", (x,))
 
 
+@cache
 def integer_range(type_: str) -> tuple[int, int]:
     """The least and the largest number of the integer type called `type_`."""
     bits = int(type_.lstrip("uint"))

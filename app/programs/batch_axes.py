@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from app.formula.coordinates import Coordinate, Element, size_name
+from app.formula.outlines import Outline
 from app.formula.ranges import Ranges
-from app.formula.uniform import Numbers, evaluator, uniform_parts
+from app.formula.uniform import Numbers, evaluator
 from app.formula.values import BOOL, INT64, Input, Number, Operation, Parameter, Value, is_float, parts
 from app.programs.program import Map
 
@@ -74,8 +75,9 @@ class _Reader:
         self._root = root
         self._numbers = numbers
         self._sizes = sizes
-        self._ranges = Ranges(root, numbers, sizes)
-        self._uniform = uniform_parts(root)
+        outline = Outline(root)
+        self._ranges = Ranges(outline, numbers, sizes)
+        self._uniform = outline.uniform
         self._lines: dict[Value, _Line | None] = {}
         self._truths: dict[Value, bool | None] = {}
         self._at: dict[str, set[tuple[int | None, ...]]] = {}

@@ -65,18 +65,25 @@ def test_calls(on_cpu: CudaDeviceOnCpu, data_type: DataType, sizes: tuple[int, .
 
 
 @needs_compiler
-def test_a_known_kernel_is_sought_once(on_cpu: CudaDeviceOnCpu) -> None:
+def test_a_known_kernel_is_sought_once(on_cpu: CudaDeviceOnCpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """For other sizes and numbers, though the event loop asks whether it is there before it dispatches."""
-    operator = OPERATORS["DML_OPERATOR_TILE"]
-    for count, hits in ((2, 0), (3, 1)):
+    operator, sought = OPERATORS["DML_OPERATOR_TILE"], list[Any]()
+
+    def known(key: Any, numbers: Any, quick: Any = on_cpu.structures.known) -> Any:
+        sought.append(key)
+        return quick(key, numbers)
+
+    monkeypatch.setattr(on_cpu.structures, "known", known)
+    for count in (2, 3):
+        sought.clear()
         x = np.arange(count, dtype=np.float32)
         members = {"InputTensor": desc_of(x), "RepeatsCount": 1, "Repeats": [count]}
         work = compile_operator(operator.model_validate({"Type": "TILE"} | members), NEWEST, on_cpu.structures)
-        kernel, out, before = on_cpu.prepare(work), bytearray(x.nbytes * count), on_cpu.structures.hits
-        assert kernel.runs_inline is bool(hits)
+        kernel, out = on_cpu.prepare(work), bytearray(x.nbytes * count)
+        assert kernel.runs_inline is (count == 3)
         kernel.dispatch([x.data.cast("B")], [memoryview(out)], lambda: False)
         assert np.frombuffer(out, np.float32).tolist() == [*x.tolist()] * count
-        assert on_cpu.structures.hits - before == hits
+    assert len(set(sought)) == len(sought) == 4  # its program, its outline, that with what sizes decide, the kernel
 
 
 def test_others_wait_for_the_first_call_of_a_kind(on_cpu: CudaDeviceOnCpu) -> None:

@@ -9,6 +9,7 @@ from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
 from app.formula.coordinates import Element, Total, coordinates, sum_over
 from app.formula.decided import UNDECIDED, decide, decided
+from app.formula.outlines import Outline
 from app.formula.uniform import uniform_parts
 from app.formula.values import INT64, Constant, Operation, Value, cast, maximum, minimum, parts
 from tests.devices.test_coordinates import N, of_expression, operand
@@ -28,11 +29,10 @@ def test_formulas_compute_the_same_when_sizes_have_decided() -> None:
         for turn in range(200):
             value, number = random_value(rng, leaves, 1 + turn % 3), int(rng.integers(-9, 9))
             operator = of_expression(value, [12, 5], DataType.INT64, x, n=number)
-            root, decisions = decide(value, operator.numbers, [12, 5], {"X": [12]})
+            root = decided(value, decide(Outline(value), operator.numbers, [12, 5], {"X": [12]}))
             changed += root is not value
-            for each in (root, decided(value, decisions)):
-                made = run(device, of_expression(each, [12, 5], DataType.INT64, x, n=number), {"X": x})["Y"]
-                np.testing.assert_array_equal(made, run(device, operator, {"X": x})["Y"])
+            made = run(device, of_expression(root, [12, 5], DataType.INT64, x, n=number), {"X": x})["Y"]
+            np.testing.assert_array_equal(made, run(device, operator, {"X": x})["Y"])
     assert changed > 50
 
 
@@ -50,7 +50,8 @@ def test_windows_that_nothing_cuts_off(padding: int, size: int, *, whole: bool, 
     count = maximum(minimum(base + 2, of.sizes[0]) - begin, 0)
     value = sum_over([count], lambda k: of[[begin + k]])
     operator = of_expression(value, [5], DataType.FLOAT32, x, n=padding)
-    root, decisions = decide(value, operator.numbers, [5], {"X": [size]})
+    decisions = decide(Outline(value), operator.numbers, [5], {"X": [size]})
+    root = decided(value, decisions)
     (total,) = (each for each in parts(root) if isinstance(each, Total))
     assert uniform_parts(root).issuperset(total.counts) == whole
     assert [each.inside for each in parts(root) if isinstance(each, Element)] == [inside]
@@ -62,7 +63,7 @@ def test_what_may_wrap_around_is_not_decided() -> None:
     (i,) = coordinates(1)
     value: Value = operand(x)[[maximum(i + N, 0)]]
     operator = of_expression(value, [8], DataType.FLOAT32, x, n=(1 << 63) - 4)
-    root, _ = decide(value, operator.numbers, [8], {"X": [8]})
+    root = decided(value, decide(Outline(value), operator.numbers, [8], {"X": [8]}))
     assert isinstance(root, Element)
     assert isinstance(root.at[0], Operation)
     assert (root.at[0].name, root.inside) == ("maximum", 0)

@@ -11,6 +11,7 @@ from app.contract.constants import DataType
 from app.devices.cpu.device import NumpyDevice
 from app.formula import coordinates as c
 from app.formula.coordinates import coordinates
+from app.formula.outlines import Outline
 from app.formula.ranges import Ranges
 from app.formula.values import (
     INT64,
@@ -79,7 +80,7 @@ def test_what_is_computed_lies_in_its_range() -> None:
             number = int(rng.integers(-9, 9))
             operator = of_expression(value, [12, 5], DataType.INT64, x, n=number)
             made = run(device, operator, {"X": x})["Y"]
-            low, high = Ranges(value, operator.numbers, [12, 5]).of(value)
+            low, high = Ranges(Outline(value), operator.numbers, [12, 5]).of(value)
             assert low <= made.min(), value
             assert made.max() <= high, value
             narrow += high - low < 1 << 32
@@ -146,22 +147,22 @@ def b(i: Value) -> Value:
 )
 def test_ranges_are_as_narrow_as_may_be(value: Any, expected: tuple[int, int]) -> None:
     made = value(coordinates(1)[0])
-    assert Ranges(made, {"n": 7}, [10]).of(made) == expected
+    assert Ranges(Outline(made), {"n": 7}, [10]).of(made) == expected
 
 
 def test_terms_are_those_of_totals_one_inside_the_other() -> None:
     (i,) = coordinates(1)
     inner = c.sum_over([i, N], lambda a, b: c.maximum_over([a + 1], lambda k: k + b))
-    assert Ranges(i + 1, {}, [10]).terms() == 1
+    assert Ranges(Outline(i + 1), {}, [10]).terms() == 1
     both = inner + c.sum_over([N], lambda k: k)
-    assert Ranges(both, {"n": 7}, [10]).terms() == 9 * 7 * 9
-    assert Ranges(both, {"n": -7}, [10]).terms() == 9
+    assert Ranges(Outline(both), {"n": 7}, [10]).terms() == 9 * 7 * 9
+    assert Ranges(Outline(both), {"n": -7}, [10]).terms() == 9
 
 
 def test_a_total_that_another_one_does_not_change_is_computed_once() -> None:
     (i,) = coordinates(1)
     largest = c.maximum_over([i, N], lambda a, b: a + b)
     made = c.sum_over([i, N], lambda a, b: a + b - largest)
-    assert Ranges(made, {"n": 7}, [10]).terms() == 9 * 7
+    assert Ranges(Outline(made), {"n": 7}, [10]).terms() == 9 * 7
     again = c.sum_over([N], lambda a: a * made + c.maximum_over([N], lambda k: k * a))
-    assert Ranges(again, {"n": 100}, [10]).terms() == 100 * 100
+    assert Ranges(Outline(again), {"n": 100}, [10]).terms() == 100 * 100

@@ -135,10 +135,11 @@ class CudaKernel:
         self._size = sum(self._reach)
         self._count = made.elements
         self._rows = Rows.of(compiled, output) if self._map.axes else None
-        self._coordinates = Coordinates.of(compiled, output) if self._map.by_coordinates else None
+        self._coordinates = Coordinates.of(compiled, output, device.structures) if self._map.by_coordinates else None
         self._splits = Splits.of(compiled, output, self._coordinates) if self._coordinates else None
+        self._kinds: dict[bool, _Kind] = {}
+        """Of tensors that are aligned, and of those that are not."""
         self._sought: dict[_Kind, _Form] = {}
-        """Those that were sought so far."""
         self._launches: dict[int, Launch] = {}  # by the slot's address: one thread at a time has the slot
         self._chunks: dict[tuple[Way, ...], Chunks] = {}
         self.is_chunked = False
@@ -227,6 +228,12 @@ class CudaKernel:
 
     def _kind(self, aligned: bool) -> _Kind:
         """What of the tensors' layouts chooses code."""
+        known = self._kinds.get(aligned)
+        if known is None:
+            known = self._kinds[aligned] = self._kind_of(aligned)
+        return known
+
+    def _kind_of(self, aligned: bool) -> _Kind:
         if self._rows:
             return self._rows.kind(aligned=aligned, clustered=self._device.clustered)
         if self._coordinates:

@@ -9,13 +9,14 @@ import numpy as np
 from app.contract.tensors import TensorDesc
 from app.devices.cuda.grids import THREADS, WARP
 from app.devices.cuda.layouts import ACCESS_BYTES
-from app.devices.cuda.totals import LONG, MOST, is_along_rows, is_row, outer_totals, terms_of, width_of_terms
+from app.devices.cuda.totals import LONG, MOST, is_along_rows, is_row, terms_of, width_of_terms
 from app.devices.cuda.vectors import vector_width
 from app.devices.cuda.windows import window_step
 from app.formula.coordinates import Coordinate, Element, Total
-from app.formula.decided import Decisions, decide
+from app.formula.decided import Decisions, decide, decided
+from app.formula.outlines import Outline
 from app.formula.ranges import Ranges
-from app.formula.uniform import uniform_parts
+from app.formula.structures import Structures
 from app.formula.values import INT64, Constant, Operation, Parameter, Value, parts
 from app.programs.dispatchable import Dispatchable
 
@@ -111,27 +112,32 @@ class Coordinates:
     """
     pieces: int
     """Of a kernel that goes by rows: blocks, or groups of neighbours."""
-    root: Value
-    """The formula, with what sizes decide of it."""
+    outline: Outline
+    """Of the formula, with what sizes decide of it."""
 
     @classmethod
-    def of(cls, compiled: Dispatchable, output: str) -> "Coordinates":
+    def of(cls, compiled: Dispatchable, output: str, structures: Structures | None = None) -> "Coordinates":
+        """What is the same for all numbers and sizes is among `structures`."""
         made, expression = compiled.outputs[output], compiled.program.maps[output].expression
         sizes = {name: desc.Sizes for name, desc in compiled.inputs.items()}
-        root, decisions = decide(expression, compiled.numbers, made.Sizes, sizes)
+        known = structures or Structures()
+        whole = known.find(("outline", expression), {}, lambda _: Outline(expression))
+        decisions = decide(whole, compiled.numbers, made.Sizes, sizes)
+        outline = known.find(("decided", expression, decisions), {}, lambda _: Outline(decided(expression, decisions)))
+        root = outline.root
         width = vector_width(root, compiled.numbers, made) if made.elements >= LEAST_VECTORS else 1
         chunk = 0 if width > 1 else _chunk(made.Sizes[-1])
         pieces = -(-made.Sizes[-1] // (chunk or width)) if chunk or width > 1 else 1
-        ranges = Ranges(root, compiled.numbers, made.Sizes)
-        narrow = _is_narrow(root, ranges, [*compiled.inputs.values(), made], totals=width == 1)
-        window = _window(expression, root, ranges) if narrow else ()
+        ranges = Ranges(outline, compiled.numbers, made.Sizes)
+        narrow = _is_narrow(outline, ranges, [*compiled.inputs.values(), made], totals=width == 1)
+        window = _window(whole, outline, ranges) if narrow else ()
         step = 0
         if window and made.elements >= LEAST_VECTORS:
             step, width = window_step(root, compiled.numbers, made, window)
             chunk = 0 if step else chunk
             pieces = made.Sizes[-1] // width if step else pieces
         terms, few = ranges.terms(), made.elements < FEW
-        group, neighbours = _sharing(root, compiled, made, terms, few=few)
+        group, neighbours = _sharing(outline, compiled, made, terms, few=few)
         kind = CoordinateClass(
             ranks_of(compiled, made),
             few,
@@ -148,16 +154,16 @@ class Coordinates:
             terms <= MOST_BRIEF,
         )
         shape = np.array(shape_of(compiled, made, pieces), np.uint32)
-        return cls(kind, made.elements, terms, shape, made.elements // made.Sizes[-1] * pieces, root)
+        return cls(kind, made.elements, terms, shape, made.elements // made.Sizes[-1] * pieces, outline)
 
     def is_too_much(self, *, shared: bool) -> bool:
         """Whether a kernel, whose blocks' threads may have `shared` the terms of an element, is not to be started."""
         return self.terms > (MOST if shared else MOST_TERMS) or self.elements * self.terms > MOST_WORK
 
 
-def _sharing(root: Value, compiled: Dispatchable, made: TensorDesc, terms: int, *, few: bool) -> tuple[int, int]:
+def _sharing(outline: Outline, compiled: Dispatchable, made: TensorDesc, terms: int, *, few: bool) -> tuple[int, int]:
     """Threads that have a long total's terms together, and neighbours among these that each of them loads at once."""
-    numbers, totals = compiled.numbers, outer_totals(root)
+    numbers, totals = compiled.numbers, outline.outer_totals
     rows = [each for each in totals if terms_of(each, numbers) >= LEAST_OF_TEAMS and is_row(each, made.rank - 1)]
     totals = [each for each in totals if terms_of(each, numbers) >= LONG and (few or is_along_rows(each))]
     group = THREADS
@@ -165,7 +171,7 @@ def _sharing(root: Value, compiled: Dispatchable, made: TensorDesc, terms: int, 
         group, totals = WARP, rows
     if not totals or not set(totals) <= set(rows):
         return THREADS, 1
-    width, least = width_of_terms(root, totals, numbers), min(terms_of(each, numbers) for each in totals)
+    width, least = width_of_terms(outline.root, totals, numbers), min(terms_of(each, numbers) for each in totals)
     if group == WARP:
         while group > LEAST_TEAM and least <= group // 2 * width * TURNS_OF_TEAM:
             group //= 2
@@ -180,13 +186,13 @@ def _is_packed(desc: TensorDesc) -> bool:
     return last == 1 and not any(step * desc.DataType.bytes % ACCESS_BYTES for size, step in outer if size > 1)
 
 
-def _is_narrow(root: Value, ranges: Ranges, tensors: Sequence[TensorDesc], *, totals: bool) -> bool:
+def _is_narrow(outline: Outline, ranges: Ranges, tensors: Sequence[TensorDesc], *, totals: bool) -> bool:
     """Whether a formula, one with `totals` if these are asked for, has integers of coordinates alone, and these have
     32 bits."""
     if any(desc.reach > MOST_NARROW for desc in tensors):
         return False
     narrow = not totals
-    for node in parts(root):
+    for node in outline.parts:
         narrow |= isinstance(node, Total)
         if node.type in ("int64", "uint64"):
             low, high = (1, 0) if isinstance(node, Element | Total) else ranges.of(node)
@@ -195,18 +201,13 @@ def _is_narrow(root: Value, ranges: Ranges, tensors: Sequence[TensorDesc], *, to
     return narrow
 
 
-def _window(expression: Value, root: Value, ranges: Ranges) -> tuple[int, ...]:
+def _window(whole: Outline, outline: Outline, ranges: Ranges) -> tuple[int, ...]:
     """Of totals that end where the input does, if sizes do not decide that they end before; those that do not are as
     long as a size is, which chooses no code."""
-    totals, uniform = _totals(expression), uniform_parts(expression)
-    if len(totals) != 1 or uniform.issuperset(totals[0].counts):
+    if len(whole.totals) != 1 or whole.uniform.issuperset(whole.totals[0].counts):
         return ()
-    most = tuple(map(ranges.most, _totals(root)[0].counts))
+    most = tuple(map(ranges.most, outline.totals[0].counts))
     return most if 1 <= math.prod(most) <= MOST_UNROLLED else ()
-
-
-def _totals(root: Value) -> list[Total]:
-    return [node for node in parts(root) if isinstance(node, Total)]
 
 
 def narrowed_integers(root: Value) -> Value:

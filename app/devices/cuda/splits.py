@@ -18,12 +18,13 @@ from app.devices.cuda.coordinates import CoordinateLowering, places_of
 from app.devices.cuda.folds import Fold, fold_of, real_fold
 from app.devices.cuda.grids import THREADS
 from app.devices.cuda.places import Coordinates, ranks_of, shape_of
-from app.devices.cuda.totals import LONG, is_long, outer_totals, terms_of, width_across, width_of_terms
+from app.devices.cuda.totals import LONG, is_long, terms_of, width_across, width_of_terms
 from app.devices.cuda.turns import braced
 from app.devices.cuda.vectors import fitting
 from app.formula.coordinates import Total
 from app.formula.decided import Decisions
 from app.formula.expansions import Ask
+from app.formula.outlines import Outline
 from app.formula.values import Value
 from app.programs.dispatchable import Dispatchable
 
@@ -96,10 +97,10 @@ class Splits:
     @classmethod
     def of(cls, compiled: Dispatchable, output: str, coordinates: Coordinates) -> "Splits | None":
         """None if an output is better made at once."""
-        made, root, numbers = compiled.outputs[output], coordinates.root, compiled.numbers
+        made, root, numbers = compiled.outputs[output], coordinates.outline.root, compiled.numbers
         if made.elements >= MOST_ELEMENTS or made.elements * coordinates.terms < LEAST_WORK:
             return None
-        totals = [each for each in outer_totals(root) if terms_of(each, numbers) >= LONG]
+        totals = [each for each in coordinates.outline.outer_totals if terms_of(each, numbers) >= LONG]
         terms = [terms_of(each, numbers) for each in totals]
         if not totals or max(terms) >= MOST_TERMS:
             return None
@@ -260,7 +261,9 @@ class SplitLowering(CoordinateLowering):
 
     def _take(self, kind: SplitClass) -> None:
         self.decide(kind.decisions, kind.packed)
-        self._totals = [each for each in outer_totals(self._root) if self.ask(partial(is_long, LONG), *each.counts)]
+        self._totals = [
+            each for each in Outline(self._root).outer_totals if self.ask(partial(is_long, LONG), *each.counts)
+        ]
 
     def _kernel(self, kind: SplitClass, lines: Sequence[str], *, shared: bool) -> tuple[str, tuple[Value, ...]]:
         members = [f"unsigned outer, splits, elements, terms[{len(self._totals)}];"]

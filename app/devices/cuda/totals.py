@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from app.devices.cuda.layouts import ACCESS_BYTES
 from app.devices.cuda.vectors import going_along
-from app.formula.coordinates import Coordinate, Element, Index, Total
-from app.formula.uniform import Numbers, evaluator, uniform_parts
+from app.formula.coordinates import Coordinate, Element, Total
+from app.formula.uniform import Numbers, evaluator
 from app.formula.values import Number, Value, parts
 
 LONG, MOST = 1 << 8, 1 << 31
@@ -41,24 +41,6 @@ def is_row(total: Total, axis: int) -> bool:
     last = [each.at[-1] for each in own if isinstance(each, Element) and each.at]
     changes = any(isinstance(each, Coordinate) and each.axis == axis for each in own)
     return bool(last) and all(total.indices[-1] in parts(each) for each in last) and not changes
-
-
-def outer_totals(root: Value) -> list[Total]:
-    """Those that no other total's indices change, each after those that it needs; their counts are the same for all
-    elements."""
-    uniform = uniform_parts(root)
-    inner: dict[Value, frozenset[Value]] = {}
-    found = []
-    for node in parts(root):
-        free = frozenset[Value]().union(*[inner[each] for each in node.operands()])
-        if isinstance(node, Total):
-            free -= set(node.indices)
-            if not free and uniform.issuperset(node.counts):
-                found.append(node)
-        elif isinstance(node, Index):
-            free = frozenset([node])
-        inner[node] = free
-    return found
 
 
 def terms_of(total: Total, numbers: Numbers) -> int:
