@@ -670,6 +670,7 @@ REFUSED = [
     (Case("Add", [DOUBLES, DOUBLES]), "ELEMENT_WISE_ADD takes no FLOAT64 as ATensor"),
     (Case("ReduceMean", [bytes_(2, 3, dtype="int32")]), "REDUCE takes no INT32 with Function AVERAGE"),
     (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias is no whole number"),
+    (Case("Shrink", [DOUBLES], {"bias": 0.5}), "DirectML's ACTIVATION_SHRINK takes no FLOAT64"),
     (Case("Shrink", [floats(3)], {"bias": 1.0, "lambd": -0.5}), "its lambd is negative"),
     (Case("Crop", [X], {"border": [1, 2, 0, 0], "scale": [3, 3]}), "its border goes beyond its sizes"),
     (Case("Crop", [X], {"border": [-1, 0, 0, 0]}), "its border goes beyond its sizes"),
