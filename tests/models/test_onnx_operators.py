@@ -855,6 +855,16 @@ REFUSED = [
             ),
         )
     ),
+    (
+        Case(
+            "Attention",
+            [floats(1, 2, 5), floats(5, 22), floats(22)],
+            {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 6]},
+            microsoft=True,
+            outputs=2,
+        ),
+        "its heads have keys of 4 elements and values of 3",
+    ),
     (Case("NhwcConv", [floats(1, 3, 2), floats(2, 2, 1)], microsoft=True), "it has 3 dimensions, not 4"),
     (
         Case("FusedConv", [floats(1, 2, 3, 3), floats(1, 2, 1, 1), None, floats(1, 1, 3, 1)], microsoft=True),
