@@ -670,6 +670,7 @@ REFUSED = [
     (Case("Add", [DOUBLES, DOUBLES]), "ELEMENT_WISE_ADD takes no FLOAT64 as ATensor"),
     (Case("ReduceMean", [bytes_(2, 3, dtype="int32")]), "REDUCE takes no INT32 with Function AVERAGE"),
     (Case("Shrink", [bytes_(3)], {"bias": 0.5}), "its bias is no whole number"),
+    (Case("Shrink", [DOUBLES], {"bias": 0.5}), "DirectML's ACTIVATION_SHRINK takes no FLOAT64"),
     (Case("Shrink", [floats(3)], {"bias": 1.0, "lambd": -0.5}), "its lambd is negative"),
     (Case("Crop", [X], {"border": [1, 2, 0, 0], "scale": [3, 3]}), "its border goes beyond its sizes"),
     (Case("Crop", [X], {"border": [-1, 0, 0, 0]}), "its border goes beyond its sizes"),
@@ -853,6 +854,16 @@ REFUSED = [
                 "a row of 3 elements of INT4 ends amid a byte",
             ),
         )
+    ),
+    (
+        Case(
+            "Attention",
+            [floats(1, 2, 5), floats(5, 22), floats(22)],
+            {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 6]},
+            microsoft=True,
+            outputs=2,
+        ),
+        "its heads have keys of 4 elements and values of 3",
     ),
     (Case("NhwcConv", [floats(1, 3, 2), floats(2, 2, 1)], microsoft=True), "it has 3 dimensions, not 4"),
     (

@@ -50,7 +50,7 @@ def _activation(node: Node) -> Value:
     given = {field: node.attribute(*onnx) for field, onnx in attributes.items()}
     if node.type == "Shrink" and given["Threshold"] < 0:
         raise Unsupported("its lambd is negative, so that elements are on both sides, of which DirectML has the other")
-    if node.type == "Shrink" and node.data_type(0) not in FLOATS and given["Bias"] % 1:
+    if node.type == "Shrink" and not node.data_type(0).startswith("FLOAT") and given["Bias"] % 1:
         raise Unsupported("its bias is no whole number, as which DirectML would take it for integers")
     return operate(node, f"ACTIVATION_{name}", {"InputTensor": node.view(0)}, given)
 

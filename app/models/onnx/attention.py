@@ -139,6 +139,10 @@ def _of_one(node: Node, weighted: View, leading: Sizes, indices: tuple[int, int,
     sizes = _Heads(batch, heads, length, before, before + length)
     each = (hidden[0] // heads, hidden[2] // heads)
     wants_present = len(node.wanted) > 1 and node.wanted[1]
+    if wants_present and each[0] != each[1]:
+        raise Unsupported(
+            f"its heads have keys of {each[0]} elements and values of {each[1]}, where its second output is one tensor"
+        )
     made = _attended(node, tensors, sizes, each, mask, relative, presents=wants_present)
     found: list[Value | None] = [made["OutputTensor"]]
     if wants_present:
