@@ -11,11 +11,11 @@ from app.codecs.codec import BASE64
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.members import Lenient
-from app.contract.suggestions import did_you_mean
 from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import in_words
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation
 from app.graphs.descriptor import GraphDesc
+from app.graphs.ends import listed, meant, one_of
 from app.graphs.schedule import InitializedGraph
 from app.operators.catalog import OperatorDesc
 from app.operators.compiled import Judged
@@ -220,9 +220,10 @@ def bind(work: Work, data: Mapping[str, T]) -> dict[str, T]:
         Violation(
             path_of(name),
             f"{work.name} has no input {in_words(name)}"
-            + (f" {work.unbound}." if work.is_known(name) else f".{did_you_mean(name, descs)}"),
+            + (f" {work.unbound}" if work.is_known(name) else "")
+            + f"; inputs are {listed(descs) or 'none'}.{meant(name, descs)}",
             name,
-            list(descs),
+            one_of(descs),
         )
         for name in islice((name for name in data if name not in descs), MAX_VIOLATIONS)
     ]

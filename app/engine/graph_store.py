@@ -30,6 +30,7 @@ from app.engine.graph_entries import Entries, Entry, Record
 from app.engine.graphs import CompiledGraph, GraphCompiler, GraphRequest
 from app.engine.prepared import Prepared
 from app.graphs.descriptor import ConstantNode
+from app.graphs.ends import one_of
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 from app.settings import Settings
@@ -298,7 +299,7 @@ class GraphStore:
                 f"{in_words(name)} is not OWNED_BY_DML"
                 + (": bind it in each dispatch." if name in compiled.inputs else ", nor an input of the graph."),
                 name,
-                list(owned),
+                one_of(owned),
             )
             for name in graph.inputs
             if name not in owned

@@ -23,7 +23,7 @@ from app.operators.operator import Operator, Role
 _DATA = ("Data",)
 """What the only output of a constant is called: the field that it comes from."""
 
-_SHOWN, _COMPARED = 8, 256
+_SHOWN, _COMPARED = 16, 256
 """So many names are told, and so many are compared with one that nobody has."""
 
 
@@ -71,12 +71,13 @@ def listed(values: Collection[object]) -> str:
     return f"{shown} and {len(values) - _SHOWN} more" if len(values) > _SHOWN else shown
 
 
-def _meant(name: str, names: Collection[str]) -> str:
+def meant(name: str, names: Collection[str]) -> str:
     """Which of `names` was probably meant. Of more than can be compared soon, nothing is said."""
     return did_you_mean(name, names) if len(names) <= _COMPARED else ""
 
 
-def _one_of(names: Collection[str]) -> object:
+def one_of(names: Collection[str]) -> object:
+    """What is allowed, where that is one of `names`: all of them, if they are few."""
     return [abbreviate(name) for name in names] if len(names) <= _SHOWN else f"one of {len(names)} names"
 
 
@@ -195,9 +196,9 @@ class NodeEnds:
                 self._say(
                     (*path, field),
                     f"{field} is {in_words(value)} but no node has that Name; there are "
-                    f"{listed(self._by_name) or 'none with one'}.{_meant(value, self._by_name)}",
+                    f"{listed(self._by_name) or 'none with one'}.{meant(value, self._by_name)}",
                     abbreviate(value),
-                    _one_of(self._by_name),
+                    one_of(self._by_name),
                 )
                 return None
             if value in self._second:
@@ -230,7 +231,7 @@ class NodeEnds:
                     (*path, field),
                     f"{field} is {in_words(value)}; {role.value}s of {self.called(node)} are {listed(names)}.",
                     abbreviate(value),
-                    _one_of(names),
+                    one_of(names),
                 )
                 return None
             tensor = value
@@ -245,7 +246,7 @@ class NodeEnds:
                 f"{field} is {in_words(value)}{'' if value == tensor else f', which is {tensor}'}, but Desc of "
                 f"{self.called(node)} leaves that out; an edge is at a tensor that is described.",
                 abbreviate(value),
-                _one_of(described),
+                one_of(described),
             )
             return None
         return tensor

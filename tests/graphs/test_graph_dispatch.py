@@ -54,6 +54,21 @@ def test_null_is_what_is_bound_to_an_input_that_no_node_reads(client: httpx.Clie
     assert "has no input 0" in error_at("/inputs/0", by_name)["message"]
 
 
+def test_a_refusal_does_not_tell_all_inputs_of_a_graph_that_has_many(client: httpx.Client) -> None:
+    names = [f"x{index:02}" + "y" * 500 for index in range(40)]
+    relu = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1]}}
+    document = {
+        "Nodes": [{"Type": "OPERATOR", "Name": name, "Desc": relu} for name in names],
+        "InputEdges": [{"GraphInput": name, "ToNode": name, "ToNodeInput": "InputTensor"} for name in names],
+        "OutputEdges": [{"FromNode": name, "FromNodeOutput": "OutputTensor", "GraphOutput": name} for name in names],
+    }
+    refused = post(client, PATH, {"graph": document, "inputs": dict.fromkeys(map(str, range(40)), b"1234")})
+    error = refused.json()["errors"][0]
+    assert error["message"].startswith("graph has no input 0; inputs are x00")
+    assert error["allowed"] == ["one of 40 names"]
+    assert len(refused.content) < 100_000
+
+
 @both
 def test_by_indices_with_an_input_that_is_owned(client: httpx.Client, binary: bool) -> None:
     for again in range(3):  # the third is found by the second

@@ -51,6 +51,15 @@ def test_one_tensor(client: httpx.Client, path: str) -> None:
     assert not np.allclose(other, Y)
 
 
+def test_a_spoilt_safetensors_file_is_told_as_nothing_else(client: httpx.Client) -> None:
+    """The file begins with the length of its header, 128 here, as a map in MessagePack does, or 123, as JSON."""
+    for length in (128, 123):
+        header = b'{"InputTensor":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(length)
+        body = length.to_bytes(8, "little") + header + b"12345"
+        refused = post(client, "ACTIVATION_RELU/dispatch", body, SAFETENSORS)
+        assert refusal_of(refused, 400)["detail"] == "The safetensors file goes on for 1 bytes behind its tensors."
+
+
 def test_a_large_one_is_its_own_answer(client: httpx.Client) -> None:
     x = np.random.default_rng(1).normal(size=(1 << 20, 3)).astype(np.float32)
     for kind, body in ((NPY, npy(x)), (NPZ, npz(InputTensor=x)), (NPZ, npz(True, InputTensor=x))):
@@ -225,6 +234,7 @@ DOCUMENT = {"operator": {"Type": "ACTIVATION_CELU", "Alpha": 2}, "inputs": {"Inp
         (f"{NPY};q=0.5, application/json", "application/json"),
         (f"{NPY}, application/json", "application/json"),
         ("*/*", "application/json"),
+        (f"{NPY};q=0.5, application/x-msgpack", "application/msgpack"),
     ],
 )
 def test_a_document_is_answered_by_a_file(client: httpx.Client, accept: str, kind: str) -> None:

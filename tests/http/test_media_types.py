@@ -118,6 +118,7 @@ def test_accept_that_nothing_meets(client: httpx.Client, accept: str) -> None:
     problem = refusal_of(dispatch(client, JSON, accept), 406)
     assert JSON in problem["detail"]
     assert MSGPACK in problem["detail"]
+    assert "application/x-npy or application/x-npz" in problem["detail"]
 
 
 @pytest.mark.parametrize("path", ["/v1/capabilities", "/v1/operators", "/v1/operators/ACTIVATION_CELU"])

@@ -148,6 +148,7 @@ def test_messagepack_takes_no_numbers(client: httpx.Client) -> None:
     refused = post_msgpack(client, {"operator": {"Type": "ELEMENT_WISE_IDENTITY"}, "inputs": {"InputTensor": [1, 2]}})
     error = refusal_of(refused, 422)
     assert error["detail"] == "Data of InputTensor are [1, 2]; give binary."
+    assert error["errors"][0]["allowed"] == ["binary"]
 
 
 def test_nested_numbers_of_a_tensor_with_strides(client: httpx.Client) -> None:

@@ -192,6 +192,22 @@ def test_refusals(client: httpx.Client, document: Document, said: str) -> None:
     assert error_of(infer(client, "sums", document)) == said
 
 
+def test_a_refusal_does_not_tell_all_inputs_of_a_graph_that_has_many(client: httpx.Client) -> None:
+    names = [f"x{index:02}" + "y" * 500 for index in range(40)]
+    one = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1]}}
+    document = {
+        "Nodes": [{"Type": "OPERATOR", "Name": name, "Desc": one} for name in names],
+        "InputEdges": [{"GraphInput": name, "ToNode": name, "ToNodeInput": "InputTensor"} for name in names],
+        "OutputEdges": [{"FromNode": name, "FromNodeOutput": "OutputTensor", "GraphOutput": name} for name in names],
+    }
+    kept = keep(client, document)["id"]
+    unknown = {"inputs": [listed(f"z{index}", np.ones(1, np.float32)) for index in range(40)]}
+    error = error_of(infer(client, kept, unknown))
+    assert error.startswith("z0 is no input of this graph; inputs are x00")
+    assert len(error) < 100_000
+    client.delete(f"/v1/graphs/{kept}")
+
+
 def test_data_of_another_length_are_refused(client: httpx.Client) -> None:
     keep(client, sums(), name="sums")
     short = {"inputs": [wire.tensor("x", X, parameters={"binary_data_size": 20}), listed("a", A)]}

@@ -69,6 +69,7 @@ def test_nothing_else_is_bound(kind: str, name: str) -> None:
     (refusal,) = refusals(operator, fitting(operator) | {name: 24})
     assert refusal.pointer == "/" + name.replace("~", "~0").replace("/", "~1")
     assert (refusal.given, refusal.allowed) == (name, list(operator.inputs))
+    assert f"; inputs are {', '.join(operator.inputs) or 'none'}." in refusal.message
 
 
 @pytest.mark.parametrize("name", ["", "Alpha", "Type"])

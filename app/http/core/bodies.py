@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 _toucher = ThreadPoolExecutor(1, thread_name_prefix="dmlserve-memory")
 
-_ALIASES = {"application/x-msgpack": MSGPACK, "application/vnd.msgpack": MSGPACK}
+ALIASES = {"application/x-msgpack": MSGPACK, "application/vnd.msgpack": MSGPACK}
+"""Other names of media types."""
 
 FIRST, GROWTH = 1 << 20, 8
 """Bytes of a body's first buffer, if it needs as many, and for how many times what has come a buffer has room, or for
@@ -53,7 +54,7 @@ def no_data(beginning: bytes, length: int) -> int:
 def codec_of_request(header: bytes, also: str = "") -> Codec:
     """From Content-Type. `also` ends the advice where there is more to send. Raises HTTPException 415."""
     kind = media_type(header)
-    codec = CODECS.get(_ALIASES.get(kind, kind))
+    codec = CODECS.get(ALIASES.get(kind, kind))
     if codec is None:
         raise unsupported(header, f"send {' or '.join(CODECS)}{also}")
     return codec
@@ -62,8 +63,8 @@ def codec_of_request(header: bytes, also: str = "") -> Codec:
 @lru_cache
 def codec_of_answer(header: bytes) -> Codec:
     """From Accept. Raises HTTPException 406."""
-    kind = preferred(header.decode("latin-1"), [*CODECS, *_ALIASES])
-    return CODECS[_ALIASES.get(kind, kind)]
+    kind = preferred(header.decode("latin-1"), [*CODECS, *ALIASES])
+    return CODECS[ALIASES.get(kind, kind)]
 
 
 def prefers_minimal(header: bytes) -> bool:

@@ -18,14 +18,15 @@ CODECS: dict[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), M
 """By media type, the default first."""
 
 _BEGINNINGS = (
-    ("application/json", re.compile(rb"\s{0,8}\{"), "JSON"),
-    ("application/msgpack", re.compile(rb"[\x80-\x8f\xde\xdf]"), "MessagePack"),
+    ("application/json", re.compile(rb"\s{0,8}\{\s{0,80}[\"}]"), "JSON"),
+    ("application/msgpack", re.compile(rb"([\x81-\x8f]|\xde..|\xdf.{4})[\xa0-\xbf\xd9]", re.DOTALL), "MessagePack"),
     ("application/x-npy", re.compile(rb"\x93NUMPY"), "an npy file"),
     ("application/x-npz", re.compile(rb"PK\x03\x04"), "an npz file"),
     (None, re.compile(rb"\x1f\x8b"), "gzip, which Content-Encoding has to say"),
     (None, re.compile(rb"\x28\xb5\x2f\xfd"), "zstd, which Content-Encoding has to say"),
 )
-"""Media types, how bodies of them begin, and what they are called; what is compressed has none."""
+"""Media types, how bodies of them begin, and what they are called; what is compressed has none. Objects count only with
+their first name: a safetensors file begins with the length of its header, which may be any byte."""
 
 LIGHT = 1 << 13
 """Bytes of structure that are read and judged in so little time, whatever they are, that an event loop may do it."""

@@ -9,6 +9,7 @@ from app.contract.suggestions import did_you_mean
 from app.contract.validation import in_words, validate
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import GraphExecuteRequest
+from app.graphs.ends import listed, meant, one_of
 from app.http.inference.documents import (
     InferInput,
     ModelMetadata,
@@ -99,8 +100,8 @@ def _violations(
 ) -> Iterator[Violation]:
     for name in given:
         if name not in wanted:
-            message = f"{in_words(name)} {why_not(name)}; inputs are {', '.join(wanted)}.{did_you_mean(name, wanted)}"
-            yield Violation(("inputs", name), message, name, list(wanted))
+            message = f"{in_words(name)} {why_not(name)}; inputs are {listed(wanted)}.{meant(name, wanted)}"
+            yield Violation(("inputs", name), message, name, one_of(wanted))
     for name, tensor in wanted.items():
         if name not in given:
             yield Violation(("inputs", name), f"Input {name} is missing; give {tensor.words()}.", None, name)

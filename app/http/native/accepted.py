@@ -1,11 +1,8 @@
 """In which form a client wants its dispatch to be answered."""
 
-import contextlib
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
-
-from starlette.exceptions import HTTPException
 
 from app.codecs.json import JsonCodec
 from app.codecs.npy import Npy
@@ -13,7 +10,7 @@ from app.codecs.npz import Npz
 from app.codecs.raw import Raw
 from app.codecs.safetensors import Safetensors
 from app.codecs.tensor_files import TensorFormat
-from app.http.core.bodies import codec_of_answer, prefers_minimal
+from app.http.core.bodies import ALIASES, prefers_minimal
 from app.http.core.documents import CODECS
 from app.http.core.media_types import preferred
 from app.http.native.answers import AnswerForm, DocumentForm, FileForm
@@ -60,8 +57,8 @@ def form_of_answer(accept: bytes, prefer: bytes) -> Wanted:
     Raises HTTPException 406.
     """
     wanted, minimal = accept.decode("latin-1"), prefers_minimal(prefer)
-    with contextlib.suppress(HTTPException):  # there may be another name for a document
-        if preferred(wanted, [*CODECS, *FORMATS]) in FORMATS:
-            return wanted_form(wanted, JsonCodec.media_type, minimal)
-    form = DocumentForm(codec_of_answer(accept), minimal)
+    chosen = preferred(wanted, [*CODECS, *FORMATS, *ALIASES])
+    if chosen in FORMATS:
+        return wanted_form(wanted, JsonCodec.media_type, minimal)
+    form = DocumentForm(CODECS[ALIASES.get(chosen, chosen)], minimal)
     return lambda _: form

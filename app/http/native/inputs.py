@@ -164,10 +164,11 @@ def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: Memory
                 [abbreviate(other)],
             )
     if desc is None and isinstance(value, int | float | list | None):
-        takes = ["base64", "numbers in lists"] if codec.numbers else ["binary"]
+        takes = ["base64", "numbers in lists"] if codec.numbers else "binary"
+        told = takes if isinstance(takes, str) else " or ".join(takes)
         raise refused(
             path,
-            f"Data of {tensor_name(path)} are {in_json(value)}; give {' or '.join(takes)}.",
+            f"Data of {tensor_name(path)} are {in_json(value)}; give {told}.",
             value,
             takes,
         )
