@@ -5,6 +5,8 @@ its controller starts, watches and replaces replicas; all else is done by the sa
 body before anybody judges it: what stands in front of a cluster should bound bodies (docker/haproxy/haproxy.cfg does).
 """
 
+import threading
+import time
 from concurrent.futures import TimeoutError as NotInTime
 from typing import Any
 
@@ -18,6 +20,7 @@ from app.engine.graph_entries import Record
 from app.engine.service import Service, State
 from app.http.core.asgi import Application
 from app.http.core.keys import Keys
+from app.http.core.watched import SECONDS, Watched
 from app.http.server.limit import ConnectionLimit
 from app.main import create_app, handler_of
 from app.settings import Settings, Unusable
@@ -102,12 +105,15 @@ class Replica:
         granted = {name: value for name, value in granted.items() if name not in stated}
         settings = Settings(**granted | given, access_log=False)  # Ray has its own
         keys = Keys(settings.api_keys.get_secret_value(), settings.api_keys_file)
+        watched = Watched([keys.file], keys.reload)  # from here on: a service takes long to make
         # Another version may know other things of graphs, so it has a keeper of its own.
         name = f"graphs of {serve.get_replica_context().app_name} {__version__}"
         self._entries = ClusterEntries(RayCall(name), settings.deadline_seconds)
         self._service = Service(settings, self._entries)
         app = create_app(settings, self._service, ConnectionLimit(), len(keys))
         self._application = Application(handler_of(app, settings, keys), app)
+        if keys.file:
+            threading.Thread(target=_look, args=(watched,), name="dmlserve-reload", daemon=True).start()
 
     def __serve_build_asgi_app__(self) -> Application:
         """What Ray Serve calls with each request."""
@@ -121,6 +127,13 @@ class Replica:
     def __del__(self) -> None:
         if hasattr(self, "_entries"):
             self._entries.close()
+
+
+def _look(watched: Watched) -> None:
+    """For a thread of its own, as long as the process is there: files may hang."""
+    while True:
+        time.sleep(SECONDS)
+        watched.look()
 
 
 DEPLOYMENT = serve.deployment(

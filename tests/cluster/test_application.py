@@ -1,11 +1,16 @@
 """What the application for Ray Serve does before there is a cluster."""
 
+import asyncio
 import importlib
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
+from app.engine.graph_entries import LocalEntries
 from app.engine.service import State
 from app.settings import Settings, Unusable
 
@@ -91,6 +96,34 @@ def test_a_replica_computes_on_what_it_was_granted(
         cluster.Replica(given)
     assert [each.threads for each in made] == [threads, given.get("threads", 7)]
     assert [(each.gpus, each.access_log) for each in made] == [(gpus, False)] * 2
+
+
+def test_a_replica_reads_its_keys_again_when_their_file_changes(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A key that is taken back lets nobody in, though no replica is replaced."""
+    context = SimpleNamespace(get_assigned_resources=lambda: {"CPU": 1.0}, get_accelerator_ids=dict)
+    entries = LocalEntries()
+    monkeypatch.setattr(entries, "close", lambda: None, raising=False)
+    monkeypatch.setattr("app.cluster.ray.get_runtime_context", lambda: context)
+    monkeypatch.setattr("app.cluster.serve.get_replica_context", lambda: SimpleNamespace(app_name="one"))
+    monkeypatch.setattr("app.cluster.ClusterEntries", lambda *_: entries)
+    file = tmp_path / "keys"
+    file.write_text("key-one\n")
+    application = cluster.Replica({"api_keys_file": str(file)}).__serve_build_asgi_app__()
+
+    async def statuses() -> list[int]:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://replica") as client:
+            headers = [{"authorization": f"Bearer {key}"} for key in ("key-one", "key-two")]
+            return [(await client.get("/v1/operators/ACTIVATION_CELU", headers=each)).status_code for each in headers]
+
+    assert asyncio.run(statuses()) == [200, 401]
+    file.write_text("key-two name=second\n")
+    end = time.monotonic() + 60
+    while asyncio.run(statuses()) != [401, 200]:
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("state", State)
