@@ -49,7 +49,7 @@ def first_letter(name: str) -> str:
 def test_cases_that_begin_with(
     letter: str, subtests: pytest.Subtests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ONNX_HOME", str(tmp_path))  # cases of whole models write their data there
+    monkeypatch.setenv("ONNX_MODELS", str(tmp_path))  # cases of whole models write their data there
     known = refused()
     for name, case in cases().items():
         if first_letter(name) == letter:
