@@ -94,8 +94,21 @@ def test_several_at_a_time(client: Any) -> None:
         assert result.get_response()["id"] == str(n)
 
 
-def test_outputs_by_name(client: Any) -> None:
-    """Every operator of DirectML's that is served has one output, so several can only be asked for in vain."""
+@pytest.mark.parametrize("forms", [(True, True), (True, False), (False, True), (False, False)])
+def test_several_outputs(client: Any, forms: tuple[bool, bool]) -> None:
+    """In the order and the form that each is asked for in."""
+    names = ["OutputIndexTensor", "OutputValueTensor"]
+    outputs = [triton.InferRequestedOutput(name, binary_data=form) for name, form in zip(names, forms, strict=True)]
+    parameters = {"Axis": 1, "K": 2}
+    result = client.infer("top_k", [tensor("InputTensor", X)], outputs=outputs, parameters=parameters)
+    np.testing.assert_array_equal(result.as_numpy("OutputValueTensor"), [[0, -2], [4, 2]])
+    np.testing.assert_array_equal(result.as_numpy("OutputIndexTensor"), [[2, 1], [2, 1]])
+    assert [each["name"] for each in result.get_response()["outputs"]] == names
+    one = client.infer("top_k", [tensor("InputTensor", X)], outputs=outputs[:1], parameters=parameters)
+    assert [each["name"] for each in one.get_response()["outputs"]] == names[:1]
+
+
+def test_outputs_that_there_are_not(client: Any) -> None:
     outputs = [triton.InferRequestedOutput("OutputTensor"), triton.InferRequestedOutput("OutputMeanTensor")]
     with pytest.raises(InferenceServerException, match="has no output OutputMeanTensor; outputs are OutputTensor"):
         client.infer(MODEL, tensors(), outputs=outputs)

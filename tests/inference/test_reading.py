@@ -93,6 +93,19 @@ def test_a_request_with_another_id_is_known(service: Service, reader: InferenceR
             assert (found is not None, parts.id) == (True, id_)
 
 
+def test_binary_data_stay_where_they_were_received(service: Service, reader: InferenceReader) -> None:
+    model = Models(service, Repository(service)).operator(CELU)
+    assert model
+    text = json.dumps({"inputs": [behind("InputTensor", X)]}).encode()
+    body = text + X.tobytes()
+    with service.memory.open() as memory:
+        _, parts = reader.find(CELU, body, len(text), memory)
+        inference = asyncio.run(reader.judge(CELU, model, parts))
+        data = np.asarray(inference.data(parts, memory)["InputTensor"])
+    assert data.tobytes() == X.tobytes()
+    assert np.shares_memory(data, np.frombuffer(body, np.uint8))
+
+
 @pytest.mark.parametrize(("structure", "is_known"), [(LONGEST, True), (LONGEST + 1, False)])
 def test_what_is_long_is_not_remembered(
     service: Service, reader: InferenceReader, structure: int, is_known: bool

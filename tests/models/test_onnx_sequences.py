@@ -270,6 +270,10 @@ def test_the_kind_of_a_mask_is_told_by_its_sizes(sizes: tuple[int, ...], kind: s
         (recurrent("GRU", 1, whole=False, activations=["Exp", "Tanh"]), "Exp is none of DirectML's"),
         (recurrent("GRU", 1, whole=False, activations=["Tanh"]), "it has 1 activations, not 2"),
         (recurrent("GRU", 1, whole=False, direction="sideways"), "its direction is sideways"),
+        *(
+            (recurrent(operator, 1, whole=False).replaced(0, floats(3, 4)), r"sizes \[3, 4\], where")
+            for operator in GATES
+        ),
         (many_headed(3, 5, None, mask(BATCH, 4)), "its mask has sizes"),
         (many_headed(3, 5, None, mask(BATCH, 5).astype(np.int64)), "its mask is INT64"),
         *(
@@ -289,6 +293,7 @@ def test_the_kind_of_a_mask_is_told_by_its_sizes(sizes: tuple[int, ...], kind: s
         ),
         (dynamic(1, whole=False, direction="sideways"), "its direction is sideways"),
         (dynamic(1, whole=False).replaced(0, np.zeros((4, 3, 4))), "its input is FLOAT64, not FLOAT32"),
+        (dynamic(1, whole=False).replaced(0, floats(3, 4)), r"its input has sizes \[3, 4\], where it takes three"),
         (dynamic(1, whole=False).replaced(8, floats(3)), r"its input 8 has sizes \[3\], not \[1\] or \[1, 20\]"),
         (dynamic(1, whole=True).replaced(3, floats(2, 40)), r"sizes \[2, 40\], which are not of 1"),
         (dynamic(1, whole=False, direction="bidirectional"), r"its input 1 has sizes \[1, 4, 20\], not \[2, 4, 20\]"),

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -453,6 +454,7 @@ class TestMemory:
         real = LoadedModel.compile
 
         def counted(self: LoadedModel, *given: Any) -> SizedModel:
+            assert threading.current_thread() is not threading.main_thread(), "the event loop goes on meanwhile"
             compiled.append(given[0])
             return real(self, *given)
 

@@ -25,6 +25,11 @@ class Unusable(Exception):
     """A file that nothing can be made of: says why in a sentence, to follow the file's name."""
 
 
+def words_of(error: Exception) -> str:
+    """What a library says of a file. It may end with an object of its own, whose address is nobody's business."""
+    return str(error).partition(" <")[0].rstrip(":")[:200]
+
+
 class Loaded(NamedTuple):
     """Elements, packed and little-endian."""
 
@@ -42,7 +47,7 @@ def load(file: Buffer, memory: MemoryShare) -> Loaded:
             read = np.lib.format.read_array_header_2_0
         shape, is_fortran, stored = read(beginning, max_header_size=_LONGEST)
     except (ValueError, SyntaxError, TypeError, KeyError, TokenError, RecursionError, MemoryError, EOFError) as error:
-        raise Unusable(f"is no .npy file that NumPy reads: {str(error)[:200]}") from None
+        raise Unusable(f"is no .npy file that NumPy reads: {words_of(error)}") from None
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise Unusable(f"is of version {version[0]}.{version[1]} of .npy; 1.0 to 3.0 are read")
     if is_fortran and len(shape) > 1:

@@ -10,7 +10,7 @@ from app.contract.constants import DataType
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
-from app.models.dxdispatch.arrays import Unusable
+from app.models.dxdispatch.arrays import Unusable, words_of
 from app.models.dxdispatch.values import truncated
 
 SUFFIXES = {".jpg": "JPEG", ".png": "PNG"}
@@ -55,7 +55,7 @@ def load(file: Buffer, data_type: DataType, size: Sequence[int], most_bytes: int
     except (LimitExceeded, Unusable):
         raise
     except (OSError, ValueError, SyntaxError, TypeError, image_module.DecompressionBombError) as error:
-        raise Unusable(f"is no image that Pillow reads: {str(error)[:200]}") from None
+        raise Unusable(f"is no image that Pillow reads: {words_of(error)}") from None
     return buffer
 
 
@@ -86,7 +86,7 @@ def saved(data: Buffer, data_type: DataType, size: Sequence[int], suffix: str, m
         try:
             image.save(made, SUFFIXES[suffix])
         except (OSError, ValueError) as error:
-            raise Unusable(str(error)[:200]) from None
+            raise Unusable(words_of(error)) from None
         file = memory.buffer(made.tell())
         file[:] = made.getbuffer()
     return file

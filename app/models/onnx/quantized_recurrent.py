@@ -11,7 +11,14 @@ from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined, parted, turned, window
 from app.models.onnx.operands import broadcast, number
 from app.models.onnx.quantization import Parameters, dynamically_quantized, restored
-from app.models.onnx.recurrent import DIRECTIONS, LSTM_ACTIVATIONS, activations_of, direction_of, lstm_attributes
+from app.models.onnx.recurrent import (
+    DIRECTIONS,
+    LSTM_ACTIVATIONS,
+    activations_of,
+    direction_of,
+    lstm_attributes,
+    require_sequences,
+)
 from app.models.onnx.shapes import inserted, of_type
 from app.models.onnx.tensors import Unsupported, View
 
@@ -37,6 +44,7 @@ class _Layer:
         self._direction = direction_of(node)
         self.directions = 2 if self._direction == "bidirectional" else 1
         x = node.view(0)
+        require_sequences(x)
         self._steps, self._batch, width = x.sizes
         self._hidden = node.sizes(2)[1]
         self._tensors = {

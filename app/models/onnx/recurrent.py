@@ -77,10 +77,17 @@ def direction_of(node: Node) -> str:
     return direction
 
 
+def require_sequences(x: View) -> None:
+    """Raises Unsupported if these are no sequences, as what is made in a branch that is not meant for its sizes."""
+    if len(x.sizes) != 3:
+        raise Unsupported(f"its input has sizes {list(x.sizes)}, where it takes three: of steps, sequences and rows")
+
+
 def _recurrent(node: Node, operator: str, defaults: list[str], attributes: dict[str, Any]) -> list[Value | None]:
     direction = direction_of(node)
     directions = 2 if direction == "bidirectional" else 1
     tensors = {field: node.view(index) for index, field in enumerate(_INPUTS) if node.has(index)}
+    require_sequences(tensors["InputTensor"])
     is_batch_first = bool(node.attribute("layout", 0))
     if is_batch_first:
         for field in ("InputTensor", "HiddenInitTensor", "CellMemInitTensor"):

@@ -181,6 +181,15 @@ def test_dispatchables_commands_and_bindings(client: httpx.Client, place: str, v
     assert list(problem(client, changed(add(), place, value))) == [pointer]
 
 
+@pytest.mark.parametrize("spelt", ["hlsl", "HLSL"])
+def test_shaders_are_refused_by_name(client: httpx.Client, spelt: str) -> None:
+    """Whatever else is wrong with the model: nothing of it could be run without Direct3D."""
+    shader = {"type": spelt, "sourcePath": "a.hlsl", "compiler": "dxc", "compilerArgs": []}
+    told = problem(client, changed(changed(add(), "/dispatchables/add", shader), "/commands/1/resource", "none"))
+    assert list(told) == ["/dispatchables/add/type"]
+    assert "add is an HLSL shader, which needs Direct3D" in told["/dispatchables/add/type"]
+
+
 def test_numbers_of_entries_and_kinds_of_bindings_are_told(client: httpx.Client) -> None:
     for groups in ([1, 1], [1, 1, 1, 1]):
         told = problem(client, changed(add(), "/commands/0/threadGroupCount", groups))
