@@ -135,7 +135,7 @@ def _after_numbers(text: Buffer, start: int, memory: MemoryShare) -> int:
 @cache
 def _short_strings(long: int, *, among_inputs: bool = False) -> "re.Pattern[bytes]":
     """All before a string that has `long` bytes or escapes, and before what has to be looked at: the name of the
-    inputs, and among these brackets and braces."""
+    inputs, and among these braces, and brackets that a name may be before."""
     if among_inputs:
-        return re.compile(rb'[^"\[{}]*+(?>"[^"\\]{0,%d}+"[^"\[{}]*+)*' % (long - 1))
+        return re.compile(rb'[^"\[{}]*+(?>(?>"[^"\\]{0,%d}+"|(?<![:\s])\[)[^"\[{}]*+)*' % (long - 1))
     return re.compile(rb'[^"]*+(?>"(?!inputs")[^"\\]{0,%d}+"[^"]*+)*' % (long - 1))

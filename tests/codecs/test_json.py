@@ -280,6 +280,17 @@ def test_data_are_base64_in_quotes_however_many_blocks(size: int) -> None:
 def test_a_body_is_looked_at_no_further_than_structure_may_reach(filling: str) -> None:
     """But for tensor data, in which there is but one thing to look for, and which are searched in blocks."""
     body = ('{"inputs": {"a": "' + filling * (1 << 20)).encode()
+    assert calls_for(body, 1 << 10) < 20 * (1 << 10) + 10 * len(body) / SEARCHED
+
+
+@pytest.mark.parametrize("filling", ["[", "[],", "[[1],", "[[1],[2]],"])
+def test_brackets_that_no_name_is_before_are_not_looked_at_one_by_one(filling: str) -> None:
+    body = ('{"inputs": {"a": [' + filling * (1 << 20) + "{").encode()
+    assert calls_for(body, 1 << 16) < 200 + 10 * len(body) / SEARCHED
+
+
+def calls_for(body: bytes, max_structure_bytes: int) -> int:
+    """Of functions, until it is refused."""
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -288,11 +299,11 @@ def test_a_body_is_looked_at_no_further_than_structure_may_reach(filling: str) -
 
     sys.setprofile(count)
     try:
-        found = outcome(lambda: CODEC.decode(body, 1 << 10, MAX_DEPTH, share()))
+        found = outcome(lambda: CODEC.decode(body, max_structure_bytes, MAX_DEPTH, share()))
     finally:
         sys.setprofile(None)
     assert found in (LimitExceeded, Unreadable)
-    assert calls < 20 * (1 << 10) + 10 * len(body) / SEARCHED
+    return calls
 
 
 def test_long_strings_are_not_as_many_as_there_is_room_for_quotes() -> None:
