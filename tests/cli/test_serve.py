@@ -239,6 +239,12 @@ def test_directory_as_key_file(tmp_path: Path) -> None:
     )
 
 
+def test_a_key_file_without_an_end_is_not_read_for_ever() -> None:
+    assert keys_refused("--api-keys-file", "/dev/zero") == (
+        "The API keys' file /dev/zero has more than 4194304 characters, which is the most."
+    )
+
+
 @pytest.mark.parametrize("given", [" , ", ",", " ", "\t"])
 def test_no_key_between_commas_stops_the_service(given: str) -> None:
     assert keys_refused("--api-keys", given).startswith("api_keys holds no key")

@@ -25,6 +25,9 @@ log = logging.getLogger("app")
 UNNAMED = "unnamed"
 """What keys without a name are called together."""
 
+_MOST_CHARACTERS = 1 << 22
+"""Of a file of keys: some 50,000 of them."""
+
 _BLANKS = " \t\r\n"
 _KEY = re.compile(r"[!-~]+")
 """Visible ASCII: what fits into a header as it is."""
@@ -143,17 +146,20 @@ def _keys_given(text: str) -> list[tuple[str, Terms, str]]:
 def _keys_in(file: str) -> list[tuple[str, Terms, str]]:
     keys = []
     try:
-        with open(file, encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                text = line.strip(_BLANKS)
-                if text and not text.startswith("#"):
-                    where = f"Line {number} of the API keys' file {file}"
-                    key, *said = re.split(f"[{_BLANKS}]+", text)
-                    keys.append((_checked(key, where), _terms(said, where), where))
+        with open(file, encoding="utf-8-sig") as opened:
+            whole = opened.read(_MOST_CHARACTERS + 1)  # a device may have no end
     except OSError as error:
         raise Unusable(f"The API keys' file {file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise Unusable(f"The API keys' file {file} cannot be read: it is not UTF-8.") from None
+    if len(whole) > _MOST_CHARACTERS:
+        raise Unusable(f"The API keys' file {file} has more than {_MOST_CHARACTERS} characters, which is the most.")
+    for number, line in enumerate(whole.split("\n"), 1):
+        text = line.strip(_BLANKS)
+        if text and not text.startswith("#"):
+            where = f"Line {number} of the API keys' file {file}"
+            key, *said = re.split(f"[{_BLANKS}]+", text)
+            keys.append((_checked(key, where), _terms(said, where), where))
     if not keys:
         raise Unusable(
             f"The API keys' file {file} holds no key; write one into it, or name no file to let every client in."
