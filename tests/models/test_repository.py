@@ -103,6 +103,46 @@ def test_what_is_unloaded_says_how_to_load_it(opened: Opened) -> None:
     asyncio.run(main())
 
 
+def test_what_cannot_be_loaded_again_is_served_as_it_was(opened: Opened, tmp_path: Path) -> None:
+    """As Triton has it, each version by itself; with none left all of them."""
+    repository, newest = opened.repository, tmp_path / "versions" / "2" / "model.onnx"
+    affine_before, first, second = (
+        repository.known(*each) for each in (("affine", None), ("versions", "1"), ("versions", "2"))
+    )
+
+    def load(name: str, refused: str = "") -> None:
+        if not refused:
+            asyncio.run(repository.load(name))
+            return
+        with pytest.raises(NotReady, match=f"^Model {name} is served as it was, and cannot be loaded again: {refused}"):
+            asyncio.run(repository.load(name))
+
+    (tmp_path / "affine.onnx").write_bytes(b"no model")
+    load("affine", "It is no ONNX model")
+    assert repository.known("affine", None) is affine_before
+    repository.compile(affine_before, ((1, 3),), lambda: False)
+    put(tmp_path / "affine.onnx", affine())
+    load("affine")
+    assert repository.known("affine", None) is not affine_before
+    assert affine_before.is_closed
+    assert repository.compiled_sizes() == []
+    whole = newest.read_bytes()
+    newest.write_bytes(b"no model")
+    load("versions", "It is no ONNX model")
+    assert repository.known("versions", "2") is second
+    assert repository.known("versions", "1") is not first
+    assert repository.versions("versions") == ["1", "2"]
+    (tmp_path / "versions" / "config.pbtxt").write_text("no config")
+    load("versions", "config")
+    assert repository.known("versions", None) is second
+    (tmp_path / "versions" / "config.pbtxt").unlink()
+    newest.write_bytes(whole)
+    load("versions")
+    assert repository.known("versions", "2") is not second
+    asyncio.run(repository.unload("versions"))
+    assert repository.ready("versions") == []
+
+
 def test_the_newest_version_that_is_ready_goes_without_saying(tmp_path: Path) -> None:
     put(tmp_path / "some" / "1" / "model.onnx", affine())
     put(tmp_path / "some" / "2" / "model.onnx", affine())

@@ -62,6 +62,8 @@ class _Entry(NamedTuple):
 
     generation: int
     versions: Mapping[str, LoadedModel | Failed]
+    failed: Failed | None = None
+    """Why one of them is what it was before it was to be loaded again."""
 
 
 class Repository:
@@ -140,15 +142,14 @@ class Repository:
 
     def ready(self, name: str) -> list[LoadedModel]:
         """Its versions that are."""
-        entry = self._entries.get(name)
-        return [each for each in entry.versions.values() if isinstance(each, LoadedModel)] if entry else []
+        return [*self._loaded_versions(name).values()]
 
     def versions(self, name: str) -> list[str]:
         """Their numbers."""
         return [each.version for each in self.ready(name)]
 
     async def load(self, name: str) -> None:
-        """Read a model, again if it is loaded already.
+        """Read a model, again if it is loaded already: what then fails stays as it was.
 
         Raises UnknownModel, NotReady, Overtaken, StoreFull, and what `Service.run` raises.
         """
@@ -159,6 +160,8 @@ class Repository:
         entry = self._entries.get(name)
         if entry and not entry.versions:
             raise Overtaken(f"Another request unloaded model {name} while this one loaded it; load it again.")
+        if entry and entry.failed:
+            raise NotReady(f"Model {name} is served as it was, and cannot be loaded again: {entry.failed.reason}")
         self.known(name, None)
 
     async def unload(self, name: str) -> None:
@@ -278,8 +281,13 @@ class Repository:
         if is_loaded:
             with self._service.memory.open() as memory:
                 versions = await self._service.run(lambda ticket: self._read(name, ticket), memory)
-        self._forget(name)
-        self._entries[name] = _Entry(generation, versions)
+        entry, before = _Entry(generation, versions), self._loaded_versions(name)
+        if is_loaded and before:
+            entry = _with_what_stays(entry, before)
+        self._entries[name] = entry
+        for version, each in before.items():
+            if entry.versions.get(version) is not each:
+                self._close(each)
 
     def _read(self, name: str, ticket: Ticket[None]) -> dict[str, LoadedModel | Failed]:
         """All versions, compiled for the sizes that are known."""
@@ -354,16 +362,33 @@ class Repository:
             return True
 
     def _forget(self, name: str) -> None:
-        entry = self._entries.pop(name, None)
-        for each in entry.versions.values() if entry else ():
-            if isinstance(each, LoadedModel):
-                self._close(each)
+        loaded = self._loaded_versions(name)
+        self._entries.pop(name, None)
+        for each in loaded.values():
+            self._close(each)
+
+    def _loaded_versions(self, name: str) -> dict[str, LoadedModel]:
+        entry = self._entries.get(name)
+        given = entry.versions if entry else {}
+        return {version: each for version, each in given.items() if isinstance(each, LoadedModel)}
 
     def _close(self, model: LoadedModel) -> None:
         with self._lock:
             for key in [each for each in self._sized if each[0] is model]:
                 self._drop(model, self._sized.pop(key))
             model.close()
+
+
+def _with_what_stays(entry: _Entry, before: Mapping[str, LoadedModel]) -> _Entry:
+    """A model that was loaded again, with what there was of each version that fails now, or of all if nothing of it is
+    left: as Triton has it, who serves a model goes on."""
+    failed = {version: each for version, each in entry.versions.items() if isinstance(each, Failed)}
+    stays = before if len(failed) == len(entry.versions) else {v: before[v] for v in failed if v in before}
+    if not stays:
+        return entry
+    reason = next((failed[version] for version in stays if version in failed), next(iter(failed.values())))
+    others = {} if stays is before else entry.versions
+    return _Entry(entry.generation, {**others, **stays}, reason)
 
 
 def check(settings: Settings) -> None:
