@@ -250,7 +250,7 @@ def test_suggestions_are_made_for_what_is_told(monkeypatch: pytest.MonkeyPatch) 
     names: Any = {f"InputTenso{number}": [1] for number in range(1000)}
     document = {"operator": {"Type": "ACTIVATION_CELU"}, "inputs": names}
     monkeypatch.setattr("app.http.native.inputs.did_you_mean", suggest)
-    monkeypatch.setattr("app.engine.dispatch.did_you_mean", suggest)
+    monkeypatch.setattr("app.engine.dispatch.meant", suggest)
     unused: Any = None
     work: Any = SimpleNamespace(name="X", inputs={}, is_known=lambda name: False)
     refusals: list[Callable[[], object]] = [
