@@ -353,6 +353,7 @@ def _server(
     service = Service(settings, entries, neighbour)
     others = (most_regions() if settings.shared_memory else 0) + (settings.max_graphs if entries else 0)
     others += HANDSHAKES if certificate else 0
+    others += settings.transfer_threads  # each has a descriptor of its own for the connection that it is lent
     limit = ConnectionLimit(room_for_connections(settings.max_connections, others))
     app = create_app(settings, service, limit, len(keys), number, slots, switches)
     logs.count_dropped_in(app.state.metrics.log_lines_dropped)

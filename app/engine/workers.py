@@ -134,7 +134,7 @@ class WorkerPool:
             clear_frames(error.__traceback__)
             self._stop(ticket)
             del ticket, job  # whoever waits may go on before this thread does
-            future.set_exception(error)
+            future.set_exception(_awaitable(error))
         else:
             self._stop(ticket)
             del ticket, job
@@ -145,6 +145,16 @@ class WorkerPool:
         with self._lock:
             self._running -= 1
         self.release(ticket)
+
+
+def _awaitable(error: BaseException) -> BaseException:
+    """`error`, but for StopIteration: asyncio's futures before Python 3.12 do not take it, and who awaits the job would
+    wait on."""
+    if not isinstance(error, StopIteration):
+        return error
+    raised = RuntimeError("a job raised StopIteration")
+    raised.__cause__ = error
+    return raised
 
 
 def _nothing(_: Ticket[None]) -> None:

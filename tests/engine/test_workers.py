@@ -1,5 +1,6 @@
 """Workers with a bounded queue in front of them."""
 
+import asyncio
 import gc
 import threading
 import time
@@ -100,6 +101,21 @@ def test_exceptions_reach_who_waits_and_free_the_place(error: BaseException) -> 
             ticket.future.result(SECONDS)
         until(lambda: pool.waiting == pool.running == 0)
         assert pool.submit(lambda ticket: 1).future.result(SECONDS) == 1
+
+
+def test_stop_iteration_reaches_who_awaits_it() -> None:
+    """As an error that a coroutine can raise."""
+
+    def fail(ticket: Ticket[None]) -> None:
+        next(iter(()))
+
+    async def awaited() -> None:
+        with pool_of(1, 0) as pool:
+            await asyncio.wait_for(asyncio.wrap_future(pool.submit(fail).future), SECONDS)
+
+    with pytest.raises(RuntimeError, match="StopIteration") as raised:
+        asyncio.run(awaited())
+    assert isinstance(raised.value.__cause__, StopIteration)
 
 
 @pytest.mark.parametrize(("threads", "depth"), [(1, 0), (1, 3), (2, 2), (4, 0)])

@@ -240,6 +240,21 @@ def test_a_thread_receives_the_rest_and_gives_it_back() -> None:
     assert one.threads.under_way == 0
 
 
+def test_where_no_descriptor_is_left_for_a_thread_the_event_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(Threads, "submit", refuse)
+    reading = Reading(SIZE, Threads())
+    reading.reader.filled(reading.body, PROBE)
+    assert (reading.transport.reads, reading.reader.is_paused, reading.body.is_lent) == (True, False, False)
+    reading.reader.filled(reading.body, reading.body.left)
+    assert reading.ended == [reading.body]
+    writing = Writing(Threads())
+    writing.send([bytes(LENT)], [b"rest"])
+    assert (writing.transport.written, writing.sent) == ([bytes(LENT), b"rest"], [True])
+
+
 def test_what_is_held_or_closed_meanwhile_is_not_read_on() -> None:
     held, closed = Reading(SIZE, Threads()), Reading(SIZE, Threads())
     for one in (held, closed):

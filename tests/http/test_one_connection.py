@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import JOINED, Reply, Request
+from app.http.server import connection
 from app.http.server.connection import (
     CHUNK,
     CRUMBS,
@@ -1302,6 +1303,29 @@ class TestAnswers:
         assert record.getMessage() == "Exception in answering /fault"
         assert record.exc_info
         assert record.exc_info[0] is KeyError
+
+    @pytest.mark.parametrize("path", ["/a", "/wait", "/fault"])
+    def test_who_cannot_be_answered_is_cut_off(
+        self, path: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By a task as well: nobody would else hear of it, and what the request holds would be held for ever."""
+
+        def fail(*_: Any) -> bytes:
+            raise MemoryError
+
+        async def main() -> None:
+            one = One()
+            one.receive(get(path))
+            if path == "/wait":
+                await one.answer(path)
+            assert one.transport.events == ["abort"]
+            one.connection.connection_lost(None)
+            assert one.sent == ([] if path == "/fault" else [path])
+            assert one.state.tasks == set()
+
+        monkeypatch.setattr(connection, "head_of", fail)
+        run(main)
+        assert caplog.messages[-1] == "Exception in a connection, which is closed"
 
     def test_who_has_gone_and_what_is_ended_are_no_faults(self, caplog: pytest.LogCaptureFixture) -> None:
         async def main() -> None:

@@ -404,7 +404,11 @@ class Connection(asyncio.BufferedProtocol):
         """The handler raised, which is a fault unless the client is gone."""
         if not isinstance(error, Disconnected | asyncio.CancelledError):
             log.error("Exception in answering %s", exchange.path, exc_info=error)
-        self._answer(exchange, failure())
+        try:
+            self._answer(exchange, failure())
+        except Exception as another:  # as where there is no memory left to write it
+            log.error("Exception in a connection, which is closed", exc_info=another)
+            self.drop()
 
     # Answers
 

@@ -95,11 +95,15 @@ class Reader:
             self._lend(exchange, target)
 
     def _lend(self, exchange: Exchange, target: Buffer) -> None:
+        lent = Receiving(target)
+        try:
+            self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(exchange, lent))
+        except OSError:
+            return  # no descriptor is left: the event loop goes on
         if not self.is_held:
             self._transport.pause_reading()
         exchange.is_lent = True
-        lent = self._lent = Receiving(target)
-        self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(exchange, lent))
+        self._lent = lent
 
     def _return(self, exchange: Exchange, lent: Receiving) -> None:
         self._lent = None

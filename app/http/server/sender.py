@@ -100,8 +100,7 @@ class Sender:
             return
         try:
             while not self._is_paused:
-                if self._lends():
-                    self._lend(groups)
+                if self._lends() and self._lend(groups):
                     return
                 if handed_over >= AT_ONCE:
                     self._loop.call_soon(self.go_on)
@@ -130,9 +129,15 @@ class Sender:
     def _lends(self) -> bool:
         return self._transfers.worth(self._unsent) and not self._transport.get_write_buffer_size()
 
-    def _lend(self, groups: Iterator[list[Piece]]) -> None:
-        lent = self._lent = Sending(groups)
-        self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(lent))
+    def _lend(self, groups: Iterator[list[Piece]]) -> bool:
+        """Whether a thread has it: there may be no descriptor left for one."""
+        lent = Sending(groups)
+        try:
+            self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(lent))
+        except OSError:
+            return False
+        self._lent = lent
+        return True
 
     def _return(self, lent: Sending) -> None:
         self._lent = None

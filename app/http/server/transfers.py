@@ -131,7 +131,7 @@ class Transfers:
         """Have an idle thread do `work` on the socket of `transport`; `done` is called in the event loop.
 
         The thread has a descriptor of its own: that of a connection which is closed meanwhile may be another one's at
-        once.
+        once. Raises OSError if none is left.
         """
         lent = os.dup(transport.get_extra_info("socket").fileno())
         self.idle -= 1
