@@ -13,7 +13,7 @@ from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
 from app.contract.violations import refused
 from app.memory.accounts import MemoryShare
-from app.memory.arrays import apart, numpy_type
+from app.memory.arrays import Array, apart, numpy_type
 from app.memory.buffers import Buffer
 
 _WRITTEN = 1 << 15
@@ -41,19 +41,22 @@ def write_numbers(
 def write_nested(data: Buffer, desc: TensorDesc, memory: MemoryShare) -> Iterator[Piece]:
     """`data` as JSON arrays that nest as `shape_in_json` says, with strings for NaN and infinity, in pieces."""
     shape = shape_in_json(desc)
-    if desc.DataType.bits < 8:
-        array = apart(np.frombuffer(data, np.uint8), desc.DataType, math.prod(shape))
-    else:
-        array = np.frombuffer(data, numpy_type(desc.DataType))
+    if desc.DataType.bits >= 8:
+        yield from _nested(np.frombuffer(data, numpy_type(desc.DataType)).reshape(shape), memory)
+        return
+    elements = math.prod(shape)
+    with memory.passing(elements):  # they have a byte each
+        yield from _nested(apart(np.frombuffer(data, np.uint8), desc.DataType, elements).reshape(shape), memory)
+
+
+def _nested(array: Array, memory: MemoryShare) -> Iterator[Piece]:
     is_half = array.dtype.itemsize == 2 and array.dtype.kind == "f"
     written = np.dtype(np.float32) if is_half else array.dtype  # of which orjson's are the shortest that are the same
-    for piece, part in _pieces(array.reshape(shape), memory, written):
+    for piece, part in _pieces(array, memory, written):
         yield _with_specials(piece, part) if b"null" in piece else piece
 
 
-def _pieces(
-    array: np.ndarray[Any, np.dtype[Any]], memory: MemoryShare, written: np.dtype[Any]
-) -> Iterator[tuple[bytes, np.ndarray[Any, np.dtype[Any]]]]:
+def _pieces(array: Array, memory: MemoryShare, written: np.dtype[Any]) -> Iterator[tuple[bytes, Array]]:
     """`array`, whose elements are `written` as of another type, as JSON arrays, in pieces, each with the elements that
     are in it. The memory of the text is taken."""
     inner = array[0].size
@@ -73,7 +76,7 @@ def _pieces(
     yield b"]", array[:0]
 
 
-def _with_specials(text: bytes, part: np.ndarray[Any, np.dtype[Any]]) -> bytes:
+def _with_specials(text: bytes, part: Array) -> bytes:
     """`text` of `part`, with strings for what is null in it."""
     values = part.reshape(-1)
     names = [

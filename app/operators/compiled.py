@@ -62,7 +62,7 @@ class CompiledOperator(Dispatchable):
         tensors = (*self.inputs.values(), *self.outputs.values())
         # Of 4-bit types what lies between elements is taken apart and put together with them.
         each = [desc.elements if desc.DataType.bits >= 8 else max(desc.elements, desc.reach) for desc in tensors]
-        return self.operator.working_bytes * sum(each) if self.operator.call else 0
+        return self.operator.most_working_bytes(sum(each)) if self.operator.call else 0
 
     @property
     def name(self) -> str:

@@ -150,6 +150,10 @@ class Operator(Lenient):
     """Whether `call`, with CuPy, neither waits for results nor brings data from the host, so that what it queues can be
     queued again, on what the inputs hold then, without calling it."""
 
+    def most_working_bytes(self, elements: int) -> int:
+        """That of all its tensors, which have so many elements."""
+        return self.working_bytes * elements
+
     def multiplications(self) -> int:
         """How many there are, about, whose results `call` adds up: what products of matrices, convolutions and their
         like mostly do."""

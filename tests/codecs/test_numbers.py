@@ -11,10 +11,11 @@ import pytest
 
 from app.codecs import nesting, number_text
 from app.codecs.number_text import Elements
-from app.codecs.number_writing import write_numbers
+from app.codecs.number_writing import write_nested, write_numbers
 from app.codecs.numbers import Numbers, read_numbers
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
+from app.contract.tensors import TensorDesc
 from app.contract.violations import ContractError
 from app.http.inference.tensors import DATATYPES, elements_of
 from app.memory.accounts import LimitExceeded, MemoryAccount, MemoryShare
@@ -295,6 +296,15 @@ def test_what_is_written_is_held() -> None:
             else:
                 with pytest.raises(LimitExceeded, match="max_memory_bytes"):
                     list(writing)
+
+
+def test_what_is_written_of_4_bits_is_held_in_a_byte_each() -> None:
+    desc, data = TensorDesc(DataType=DataType.INT4, Sizes=[1 << 17]), memoryview(bytes(1 << 16))
+    with MemoryAccount(1 << 30).open() as memory:
+        writing = write_nested(data, desc, memory)
+        begun = len(next(writing))
+        assert memory.held >= begun + (1 << 17)
+        assert abs(begun + sum(map(len, writing)) - memory.held) < 10
 
 
 def test_what_is_held_while_they_are_read_does_not_grow_with_them() -> None:

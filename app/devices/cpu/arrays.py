@@ -38,6 +38,9 @@ FEW_MEETINGS = 64
 LARGE_WINDOW = 16
 """Elements of which the loops of a pooling, which are short, are slower than that."""
 
+MOST_COUNTED = 1 << 18
+"""Positions along a dimension of averages, for each of which a kernel keeps a number of 8 bytes."""
+
 LARGE_TOTAL = 1 << 14
 """Elements that a reduction has, which loops add up in float64 in a third of the time that NumPy takes to make them."""
 
@@ -232,7 +235,10 @@ def _pooling(operator: AveragePooling | AveragePooling1 | MaxPooling, positions:
                 np.maximum(part, met, out=part)
 
         return largest
-    divisors = _divisors(windows, include_padding=operator.IncludePadding)
+    if not operator.IncludePadding and max(positions) > MOST_COUNTED:
+        return None
+    whole = float(math.prod(windows.extents))
+    counts = [] if operator.IncludePadding else [*counts_inside(windows)]
 
     def average(inputs: Sequence[Array], output: Array) -> None:
         total = np.zeros(output.shape)
@@ -240,17 +246,16 @@ def _pooling(operator: AveragePooling | AveragePooling1 | MaxPooling, positions:
             for there, here, axes in meetings:
                 x = inputs[0][here]
                 total[there] += np.add.reduce(x, axes, np.float64, keepdims=True) if axes else x
-            output[...] = total / divisors
+            output[...] = total / (_divisors(counts) if counts else whole)
 
     return average
 
 
-def _divisors(windows: Windows, *, include_padding: bool) -> Array:
-    """What the totals at all positions are divided by."""
-    if include_padding:
-        return np.array(float(math.prod(windows.extents)))
+def _divisors(counts: Sequence[Array]) -> Array:
+    """What the totals at all positions are divided by, of what is inside along each dimension. There are as many as
+    there are positions, so they are made for each dispatch, and not kept."""
     made: Array = np.ones(())
-    for count in counts_inside(windows):
+    for count in counts:
         made = made[..., None] * count
     return np.maximum(made, 1)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.contract.tensors import TensorDesc
 from app.devices.cpu.alone import CallsKernel, portions
-from app.devices.cpu.arrays import counts_inside
+from app.devices.cpu.arrays import MOST_COUNTED, counts_inside
 from app.devices.cpu.calls import Call, Calls, Of, Pointer
 from app.devices.cpu.convolution_loops import Space
 from app.devices.cpu.llvm import pools
@@ -62,6 +62,8 @@ def pool_kernel(compiled: CompiledOperator, team: Team) -> "PoolKernel | None":
         return None
     counts = None
     if isinstance(operator, AveragePooling | AveragePooling1):
+        if max(space.positions) > MOST_COUNTED:
+            return None
         counts = _counts(space, team.compiler.vector_floats, include_padding=operator.IncludePadding)
     return PoolKernel(compiled, space, math.prod(x.Sizes[:2]), kind, counts, team)
 

@@ -216,10 +216,10 @@ def _kernel(
 def _together(rows: _Terms, along: _Terms, step: int) -> _Terms | None:
     """Of each combination the combined terms: those of `rows` one after the other, each with all of `along`, whose
     coordinates are `step` bytes apart. None if they are too many."""
-    counts = np.outer(rows.counts, along.counts).reshape(-1)
-    total = int(counts.sum())
-    if max(total, len(counts)) > MOST_MEETINGS:
+    total = int(rows.counts.sum()) * int(along.counts.sum())
+    if max(total, len(rows.counts) * len(along.counts)) > MOST_MEETINGS:
         return None
+    counts = np.outer(rows.counts, along.counts).reshape(-1)
     row, other = np.divmod(np.repeat(np.arange(len(counts)), counts), len(along.counts))
     number = np.arange(total) - np.repeat(_starts(counts)[:-1], counts)
     of_row, of_other = np.divmod(number, along.counts[other])

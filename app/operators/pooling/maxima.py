@@ -215,6 +215,10 @@ class MaxPoolingGrad(Dilated, _Gradients):
         wrong = list(super().rules(level))
         yield from wrong or gradient_violations(self, self.InputGradientTensor.Sizes)
 
+    def most_working_bytes(self, elements: int) -> int:
+        planes = (math.prod(each.Sizes[2:]) for each in (self.InputTensor, self.InputGradientTensor))
+        return super().most_working_bytes(elements) + _SCRATCH_BYTES * min(elements, max(_PIECE, *planes))
+
     def call(self, xp: Any, inputs: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         x, dy = inputs["InputTensor"], inputs["InputGradientTensor"]
         if xp.__name__ == "cupy":
@@ -240,6 +244,9 @@ class MaxPoolingGrad(Dilated, _Gradients):
 
 _PIECE = 1 << 20
 """Elements of scratch at a time, unless a plane has more."""
+
+_SCRATCH_BYTES = 80
+"""Of each of them, most of it for indices of 8 bytes."""
 
 
 class _Spans(NamedTuple):

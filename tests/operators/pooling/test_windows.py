@@ -8,11 +8,12 @@ import pytest
 
 from app.contract.constants import DataType
 from app.contract.tensors import TensorDesc
+from app.devices.device import own_bytes
 from app.memory.arrays import Array
 from app.operators.pooling import averages, maxima
 from tests.contract.refusals import check_wording
 from tests.operators.arrays import laid_out
-from tests.operators.calls import run
+from tests.operators.calls import NUMPY, run
 from tests.operators.descriptors import compiled, descriptor, refusals
 from tests.operators.pooling.plain import drawn, elements, of_all, pooled, windows
 
@@ -320,6 +321,28 @@ def test_the_gradient_of_maxima_over_huge_windows_takes_little_memory() -> None:
     tracemalloc.stop()
     assert peak < 2**20
     assert made[0, 0, 63, 63] == made.sum() == 5
+
+
+@pytest.mark.parametrize("size", [1, 1 << 21])
+def test_memory_for_the_gradient_of_maxima_over_a_large_plane_is_counted(size: int) -> None:
+    document = {
+        "Type": "MAX_POOLING_GRAD",
+        "InputTensor": {"DataType": "FLOAT16", "Sizes": [1, 1, 1, size]},
+        "InputGradientTensor": {"DataType": "FLOAT16", "Sizes": [1, 1, 1, 1 << 21]},
+        **{name: [1, 1] for name in ("Strides", "Dilations")},
+        "WindowSize": [1, 2],
+        "StartPadding": [0, 0],
+        "EndPadding": [0, (1 << 21) + 1 - size],
+    }
+    operator = compiled(document)
+    inputs = [memoryview(bytes(each.data_bytes)) for each in operator.inputs.values()]
+    (output,) = (memoryview(bytearray(each.data_bytes)) for each in operator.outputs.values())
+    kernel = NUMPY.prepare(operator)
+    tracemalloc.start()
+    kernel.dispatch(inputs, [output], lambda: False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < own_bytes(kernel) + (40 << 20)
 
 
 @pytest.mark.parametrize("index_type", ["uint32", "uint64"])
