@@ -11,11 +11,11 @@ from app.codecs.codec import BASE64
 from app.contract import constants
 from app.contract.constants import NEWEST, FeatureLevel
 from app.contract.members import Lenient
+from app.contract.names import listed, meant, one_of
 from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import in_words
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation
 from app.graphs.descriptor import GraphDesc
-from app.graphs.ends import listed, meant, one_of
 from app.graphs.schedule import InitializedGraph
 from app.operators.catalog import OperatorDesc
 from app.operators.compiled import Judged

@@ -12,6 +12,7 @@ import orjson
 
 from app.codecs.codec import Body, Decoder, Hole, Piece
 from app.codecs.msgpack import MsgpackCodec
+from app.contract.names import one_of
 from app.contract.validation import in_words, validate
 from app.contract.violations import ContractError, Hresult, Violation
 from app.devices.device import Cancelled
@@ -30,7 +31,6 @@ from app.engine.graph_entries import Entries, Entry, Record
 from app.engine.graphs import CompiledGraph, GraphCompiler, GraphRequest
 from app.engine.prepared import Prepared
 from app.graphs.descriptor import ConstantNode
-from app.graphs.ends import one_of
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
 from app.settings import Settings

@@ -1,10 +1,10 @@
 """What the ends of edges lead to, by index or by name."""
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
-from app.contract.suggestions import did_you_mean
+from app.contract.names import listed, meant, one_of
 from app.contract.tensors import TensorDesc, element_name
 from app.contract.validation import abbreviate, in_words
 from app.contract.violations import Path, Violation
@@ -22,9 +22,6 @@ from app.operators.operator import Operator, Role
 
 _DATA = ("Data",)
 """What the only output of a constant is called: the field that it comes from."""
-
-_SHOWN, _COMPARED = 16, 256
-"""So many names are told, and so many are compared with one that nobody has."""
 
 
 def bind_points(operator: Operator, role: Role) -> Sequence[str]:
@@ -63,22 +60,6 @@ def first_readers(graph: GraphDesc) -> dict[str, TensorDesc]:
 def is_index(name: str, count: int) -> bool:
     """Whether one of `count` inputs is called so by its index."""
     return name.isdecimal() and len(name) <= len(str(count)) and name == str(int(name)) and int(name) < count
-
-
-def listed(values: Collection[object]) -> str:
-    """The first few of `values`, for a message. It takes no longer for more of them."""
-    shown = ", ".join(str(abbreviate(value)) for value in islice(values, _SHOWN))
-    return f"{shown} and {len(values) - _SHOWN} more" if len(values) > _SHOWN else shown
-
-
-def meant(name: str, names: Collection[str]) -> str:
-    """Which of `names` was probably meant. Of more than can be compared soon, nothing is said."""
-    return did_you_mean(name, names) if len(names) <= _COMPARED else ""
-
-
-def one_of(names: Collection[str]) -> object:
-    """What is allowed, where that is one of `names`: all of them, if they are few."""
-    return [abbreviate(name) for name in names] if len(names) <= _SHOWN else f"one of {len(names)} names"
 
 
 class NodeTensor(NamedTuple):

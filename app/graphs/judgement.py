@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from app.contract.constants import FeatureLevel
+from app.contract.names import listed
 from app.contract.tensors import TensorDesc
 from app.contract.validation import abbreviate, in_words
 from app.contract.violations import ContractError, Path, Violation, refused
 from app.formula.structures import Structures
 from app.graphs.descriptor import ConstantNode, GraphDesc, OperatorNode
-from app.graphs.ends import GraphEnds, NodeEnds, NodeTensor, listed
+from app.graphs.ends import GraphEnds, NodeEnds, NodeTensor
 from app.graphs.graph import Constant, Graph, GraphInput, Input, Node, NodeOutput, Output, Source
 from app.graphs.order import Link, put_in_order
 from app.memory.buffers import Buffer

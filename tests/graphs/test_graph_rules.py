@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from app.contract.constants import FeatureLevel
+from app.contract.names import listed
 from app.contract.validation import validate
 from app.contract.violations import MAX_VIOLATIONS
 from app.graphs.descriptor import GraphDesc
-from app.graphs.ends import first_readers, listed
+from app.graphs.ends import first_readers
 from tests.contract.refusals import check_wording
 from tests.graphs.documents import (
     OWNED,

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from app.contract.names import listed, meant, one_of
 from app.contract.suggestions import did_you_mean
 from app.contract.validation import in_words, validate
 from app.contract.violations import MAX_VIOLATIONS, ContractError, Hresult, Violation, refused
 from app.engine.graph_documents import GraphExecuteRequest
-from app.graphs.ends import listed, meant, one_of
 from app.http.inference.documents import (
     InferInput,
     ModelMetadata,

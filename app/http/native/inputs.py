@@ -164,8 +164,8 @@ def _described(desc: Any, value: Any, path: Path, codec: Decoder, memory: Memory
                 [abbreviate(other)],
             )
     if desc is None and isinstance(value, int | float | list | None):
-        takes = ["base64", "numbers in lists"] if codec.numbers else "binary"
-        told = takes if isinstance(takes, str) else " or ".join(takes)
+        several = ["base64", "numbers in lists"]
+        takes, told = (several, " or ".join(several)) if codec.numbers else ("binary", "binary")
         raise refused(
             path,
             f"Data of {tensor_name(path)} are {in_json(value)}; give {told}.",
