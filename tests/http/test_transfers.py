@@ -357,9 +357,9 @@ class Noting(Transfers):
         super().__init__(2, moving)
         self.done: list[Any] = []
 
-    def submit(self, work: Any, *arguments: Any) -> None:
+    def submit(self, work: Any, *arguments: Any) -> bool:
         self.done.append(work)
-        super().submit(work, *arguments)
+        return super().submit(work, *arguments)
 
 
 def test_of_a_large_body_that_nobody_takes_only_what_came_with_the_header_is_read() -> None:

@@ -37,7 +37,7 @@ from app.http.server.replies import CLOSE, CONTINUE, failure, head_of
 from app.http.server.scratch import HEADER, LARGE, READ, Scratch
 from app.http.server.sender import Sender
 from app.http.server.transfers import NO_THREADS, Transfers
-from app.http.server.turn import Turn
+from app.http.server.turn import Turn, fault
 from app.http.server.watches import GONE_SECONDS, HALF_CLOSED_SECONDS, Deadline, Watch, has_gone
 from app.memory.buffers import Buffer
 from app.settings import Settings
@@ -407,8 +407,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._answer(exchange, failure())
         except Exception as another:  # as where there is no memory left to write it
-            log.error("Exception in a connection, which is closed", exc_info=another)
-            self.drop()
+            fault(self, another)
 
     # Answers
 

@@ -96,10 +96,8 @@ class Reader:
 
     def _lend(self, exchange: Exchange, target: Buffer) -> None:
         lent = Receiving(target)
-        try:
-            self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(exchange, lent))
-        except OSError:
-            return  # no descriptor is left: the event loop goes on
+        if not self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(exchange, lent)):
+            return
         if not self.is_held:
             self._transport.pause_reading()
         exchange.is_lent = True

@@ -130,11 +130,9 @@ class Sender:
         return self._transfers.worth(self._unsent) and not self._transport.get_write_buffer_size()
 
     def _lend(self, groups: Iterator[list[Piece]]) -> bool:
-        """Whether a thread has it: there may be no descriptor left for one."""
+        """Whether a thread has it."""
         lent = Sending(groups)
-        try:
-            self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(lent))
-        except OSError:
+        if not self._transfers.submit(lent, self._transport, self._loop, lambda: self._return(lent)):
             return False
         self._lent = lent
         return True

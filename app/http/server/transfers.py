@@ -127,15 +127,19 @@ class Transfers:
 
     def submit(
         self, work: Transfer, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, done: Callable[[], None]
-    ) -> None:
+    ) -> bool:
         """Have an idle thread do `work` on the socket of `transport`; `done` is called in the event loop.
 
         The thread has a descriptor of its own: that of a connection which is closed meanwhile may be another one's at
-        once. Raises OSError if none is left.
+        once. Where none is left the event loop has to go on, which False says.
         """
-        lent = os.dup(transport.get_extra_info("socket").fileno())
+        try:
+            lent = os.dup(transport.get_extra_info("socket").fileno())
+        except OSError:
+            return False
         self.idle -= 1
         self._jobs.put(_Job(work, lent, loop, lambda: self._done(done)))
+        return True
 
     def _done(self, done: Callable[[], None]) -> None:
         self.idle += 1

@@ -111,7 +111,7 @@ class Turn:
                     if connection.step():
                         further.append(connection)
                 except Exception as error:
-                    _fail(connection, error)
+                    fault(connection, error)
                 is_late = perf_counter() > end
                 if is_late:
                     further += going[number:]
@@ -126,7 +126,7 @@ class Turn:
             try:
                 connection.step()
             except Exception as error:
-                _fail(connection, error)
+                fault(connection, error)
             self._send()
 
     def _send(self) -> None:
@@ -135,15 +135,15 @@ class Turn:
             try:
                 connection.send_waiting()
             except Exception as error:
-                _fail(connection, error)
+                fault(connection, error)
         for connection in answered:
             try:
                 connection.end_answer()
             except Exception as error:
-                _fail(connection, error)
+                fault(connection, error)
 
 
-def _fail(connection: Connection, error: Exception) -> None:
+def fault(connection: Connection, error: Exception) -> None:
     """What should not happen in one connection is not to stop the others."""
     log.error("Exception in a connection, which is closed", exc_info=error)
     connection.drop()
