@@ -18,6 +18,13 @@ def tensor(*sizes: int, data_type: str = "FLOAT32") -> dict[str, Any]:
 
 BYTES = {name: [0, 0] for name in ("StartPadding", "EndPadding")} | {name: [1, 1] for name in ("Strides", "Dilations")}
 LONG = 1 << 20
+AVERAGES: dict[str, Any] = {
+    "Type": "AVERAGE_POOLING",
+    "Strides": [1, 1],
+    "WindowSize": [1, 2],
+    "StartPadding": [0, 0],
+    "EndPadding": [0, 2 * LONG],
+}
 
 DESCRIBED: dict[str, dict[str, Any]] = {
     "calls for each of many steps of many sequences": {
@@ -69,21 +76,9 @@ DESCRIBED: dict[str, dict[str, Any]] = {
         "FilterTensor": tensor(1, 1, 1024, 1024, data_type="INT8"),
         "OutputTensor": tensor(1, 1, 1, 1, data_type="INT32"),
     },
-    "counts of windows along a row": {
-        "Type": "AVERAGE_POOLING",
-        "Strides": [1, 1],
-        "WindowSize": [1, 2],
-        "StartPadding": [0, 0],
-        "EndPadding": [0, 2 * LONG],
-        "IncludePadding": False,
-        "InputTensor": tensor(1, 1, 1, 1),
-    },
+    "counts of windows along a row": {**AVERAGES, "IncludePadding": False, "InputTensor": tensor(1, 1, 1, 1)},
     "counts of windows along a row of halves": {
-        "Type": "AVERAGE_POOLING",
-        "Strides": [1, 1],
-        "WindowSize": [1, 2],
-        "StartPadding": [0, 0],
-        "EndPadding": [0, 2 * LONG],
+        **AVERAGES,
         "IncludePadding": True,
         "InputTensor": tensor(1, 1, 1, 1, data_type="FLOAT16"),
     },

@@ -36,6 +36,15 @@ def constant(name: str | None = None) -> Document:
     return {"Type": "CONSTANT", "Name": name, "Data": ""}
 
 
+def of_many_inputs(names: list[str]) -> Document:
+    """Each has a node and an output by its name."""
+    return {
+        "Nodes": [relu(name, tensor(sizes=(1,))) for name in names],
+        "InputEdges": [{"GraphInput": name, "ToNode": name, "ToNodeInput": "InputTensor"} for name in names],
+        "OutputEdges": [{"FromNode": name, "FromNodeOutput": "OutputTensor", "GraphOutput": name} for name in names],
+    }
+
+
 def into(graph_input: int | str, to: int | str, tensor: int | str = 0) -> Document:
     """An input edge; ends are by index or by name, as they are given."""
     return end("GraphInput", graph_input) | end("ToNode", to) | end("ToNodeInput", tensor)

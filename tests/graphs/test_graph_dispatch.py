@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ServerFactory
-from tests.graphs.documents import QUANTIZED, Document, add, between, graph, into, out, relu, tensor
+from tests.graphs.documents import QUANTIZED, Document, add, between, graph, into, of_many_inputs, out, relu, tensor
 from tests.graphs.requests import BIAS, X, Y, biased, post, result, weighted
 from tests.http.load import metric
 from tests.http.refusals import error_at, refusal_of
@@ -56,12 +56,7 @@ def test_null_is_what_is_bound_to_an_input_that_no_node_reads(client: httpx.Clie
 
 def test_a_refusal_does_not_tell_all_inputs_of_a_graph_that_has_many(client: httpx.Client) -> None:
     names = [f"x{index:02}" + "y" * 500 for index in range(40)]
-    relu = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1]}}
-    document = {
-        "Nodes": [{"Type": "OPERATOR", "Name": name, "Desc": relu} for name in names],
-        "InputEdges": [{"GraphInput": name, "ToNode": name, "ToNodeInput": "InputTensor"} for name in names],
-        "OutputEdges": [{"FromNode": name, "FromNodeOutput": "OutputTensor", "GraphOutput": name} for name in names],
-    }
+    document = of_many_inputs(names)
     refused = post(client, PATH, {"graph": document, "inputs": dict.fromkeys(map(str, range(40)), b"1234")})
     error = refused.json()["errors"][0]
     assert error["message"].startswith("graph has no input 0; inputs are x00")

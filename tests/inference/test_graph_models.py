@@ -22,7 +22,7 @@ from app.main import create_app, handler_of
 from app.operators.catalog import OPERATORS
 from app.settings import Settings
 from tests.conftest import RunningServer, ServerFactory, running_server
-from tests.graphs.documents import Document, add, between, graph, into, node, out, relu, tensor
+from tests.graphs.documents import Document, add, between, graph, into, node, of_many_inputs, out, relu, tensor
 from tests.graphs.requests import BIAS, ROW, X, Y, biased, keep, post, weighted
 from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at
@@ -194,12 +194,7 @@ def test_refusals(client: httpx.Client, document: Document, said: str) -> None:
 
 def test_a_refusal_does_not_tell_all_inputs_of_a_graph_that_has_many(client: httpx.Client) -> None:
     names = [f"x{index:02}" + "y" * 500 for index in range(40)]
-    one = {"Type": "ACTIVATION_RELU", "InputTensor": {"DataType": "FLOAT32", "Sizes": [1]}}
-    document = {
-        "Nodes": [{"Type": "OPERATOR", "Name": name, "Desc": one} for name in names],
-        "InputEdges": [{"GraphInput": name, "ToNode": name, "ToNodeInput": "InputTensor"} for name in names],
-        "OutputEdges": [{"FromNode": name, "FromNodeOutput": "OutputTensor", "GraphOutput": name} for name in names],
-    }
+    document = of_many_inputs(names)
     kept = keep(client, document)["id"]
     unknown = {"inputs": [listed(f"z{index}", np.ones(1, np.float32)) for index in range(40)]}
     error = error_of(infer(client, kept, unknown))
