@@ -1,5 +1,6 @@
 """Symbolic values: arithmetic makes operations of the right name, order and type."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -187,3 +188,25 @@ def test_parts_of_what_is_deeper_than_functions_may_call_themselves() -> None:
     found = list(parts(chain))
     assert len(found) == 5001
     assert (found[0], found[-1]) == (X, chain)
+
+
+@pytest.mark.parametrize("type_", ["int8", "int32", "int64", "uint8", "uint32", "uint64"])
+def test_integers_are_computed_as_by_numpy(type_: str) -> None:
+    """By Python's, which have no ends: they wrap around at those of the type."""
+    least, most = values.integer_range(type_)
+    numbers = [least, least + 1, 0, 1, 2, 3, most // 2, most - 1, most]
+    a, b = Parameter(type_, "a"), Parameter(type_, "b")
+    dtype = np.dtype(type_).type
+    arithmetic = ("add", "subtract", "multiply", "maximum", "minimum", "negative")
+    comparisons = ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal")
+    for name in (*arithmetic, *comparisons):
+        count, made = 1 if name == "negative" else 2, BOOL if name in comparisons else type_
+        compute = evaluator(Operation(made, name, (a, b)[:count]))
+        for x, y in itertools.product(numbers, numbers):
+            with np.errstate(all="ignore"):
+                right = getattr(np, name)(*[dtype(x), dtype(y)][:count]).item()
+            found = compute({"a": x, "b": y})
+            assert (found, type(found)) == (right, type(right)), (name, x, y)
+    for to in ("int8", "uint8", "int32", "uint32", "int64", "uint64", BOOL):
+        compute = evaluator(Operation(to, "cast", (a,)))
+        assert [compute({"a": x}) for x in numbers] == np.array(numbers, type_).astype(to).tolist()
