@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     )
     max_model_bytes: int = Field(2 * GIB - 1, ge=1 * KIB, description="File of a model, with its external data.")
     max_model_graphs: int = Field(
-        32,
+        128,
         ge=1,
         le=4096,
         description="Graphs that models from files are kept compiled as, each for some sizes of inputs.",

@@ -1,6 +1,6 @@
 """Graphs on the host: one kernel after the other, over inputs, outputs, kept tensors and scratch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -91,25 +91,50 @@ def initialize(
     *,
     is_model: bool = False,
 ) -> InitializedGraph:
-    """Do the schedule's `first` steps. `sources` has the constants and the inputs that are OWNED_BY_DML; `take` gives
-    memory for what is computed, and is asked for as much as a kernel takes beside that, if it is the most so far.
+    """Do the schedule's `first` steps. `sources` has the constants, the inputs that are OWNED_BY_DML, and what was
+    computed of such before; `take` gives memory for what is computed, and is asked for as much as a kernel takes beside
+    that, if it is the most so far.
 
     What no later step reads is not kept. Raises Cancelled soon after `cancelled()` turns true.
     """
+    read = _kept_by(schedule.steps)
+    first, needed = _wanted(schedule, read, sources)
+    written = {place.number for step in first for place in step.writes}
+    nothing = memoryview(b"")
     kept = [
-        sources[source] if source in sources else take(size)
-        for source, size in zip(schedule.kept, schedule.kept_bytes, strict=True)
+        nothing
+        if number not in needed
+        else sources[source]
+        if source in sources and number not in written
+        else take(size)
+        for number, (source, size) in enumerate(zip(schedule.kept, schedule.kept_bytes, strict=True))
     ]
     held = 0
-    for step in schedule.first:
+    for step in first:
         part = KernelPart(prepare(step.dispatchable), step)
         if part.own_bytes > held:
             take(part.own_bytes - held)
             held = part.own_bytes
         part.run({Room.KEPT: kept}, cancelled)
-    read = {place.number for step in schedule.steps for place in step.reads if place.room is Room.KEPT}
-    nothing = memoryview(b"")
     return InitializedGraph(schedule, tuple(each if n in read else nothing for n, each in enumerate(kept)), is_model)
+
+
+def _kept_by(steps: Iterable[Step]) -> set[int]:
+    """The numbers of what these read of kept tensors."""
+    return {place.number for step in steps for place in step.reads if place.room is Room.KEPT}
+
+
+def _wanted(
+    schedule: Schedule, read: Collection[int], sources: Collection[Source]
+) -> tuple[list[Step], Collection[int]]:
+    """The `first` steps that make what is `read` and not among `sources`, and the numbers of all that they and others
+    need."""
+    steps, needed = [], set(read)
+    for step in reversed(schedule.first):
+        if any(place.number in needed and schedule.kept[place.number] not in sources for place in step.writes):
+            steps.append(step)
+            needed |= {place.number for place in step.writes} | _kept_by([step])
+    return steps[::-1], needed
 
 
 class OneByOne:
@@ -159,10 +184,10 @@ class KernelPart:
 
 def _prepared(graph: InitializedGraph, step: Step, prepare: Prepare) -> Kernel:
     look()
-    return prepare(step.dispatchable, _known(graph, step))
+    return prepare(step.dispatchable, known_inputs(graph, step))
 
 
-def _known(graph: InitializedGraph, step: Step) -> dict[str, Buffer]:
+def known_inputs(graph: InitializedGraph, step: Step) -> dict[str, Buffer]:
     """Those inputs of a step that are kept."""
     found = {}
     for name, place in zip(step.dispatchable.inputs, step.reads, strict=True):

@@ -138,6 +138,7 @@ class GraphFacts(NamedTuple):
     """What answers tell of a graph."""
 
     id: str
+    """A model's graphs have none."""
     level: FeatureLevel
     nodes: int
     kernels: int

@@ -4,20 +4,21 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from app.contract.constants import FeatureLevel
 from app.contract.tensors import TensorDesc, path_of
 from app.contract.validation import in_words
 from app.contract.violations import ContractError, Hresult, Path, Violation
 from app.devices.cpu.device import NumpyDevice
+from app.devices.cpu.packs import PackKey
 from app.devices.schedules import initialize
 from app.engine.dispatch import GraphFacts
 from app.formula.structures import Structures
 from app.graphs.descriptor import GraphDesc
 from app.graphs.ends import is_index
 from app.graphs.graph import Constant, Graph, GraphInput, Input, Source
-from app.graphs.identity import graph_id
+from app.graphs.identity import computed_ids, graph_id
 from app.graphs.judgement import resolve
 from app.graphs.schedule import InitializedGraph, schedule
 from app.memory.accounts import LimitExceeded
@@ -32,20 +33,32 @@ class CompiledGraph:
     unbound = "at execution: it is OWNED_BY_DML, and was bound at initialization"
 
     def __init__(
-        self, facts: GraphFacts, graph: Graph, initialized: InitializedGraph, packed_bytes: int, input_indices: int
+        self,
+        facts: GraphFacts,
+        graph: Graph,
+        initialized: InitializedGraph,
+        packed: Mapping[PackKey, int],
+        input_indices: int,
+        computed: Mapping[str, Buffer],
     ) -> None:
-        """The CPU keeps `packed_bytes` of matrices a second time. Of `input_indices` some may be read by no node."""
+        """The CPU keeps what is `packed`, of so many bytes, a second time. Of `input_indices` some may be read by no
+        node. Of what is kept, `computed` was made of constants alone, by id, if it is a model's."""
         schedule = initialized.schedule
         self.subject = facts
         self.runnable = initialized
         self.inputs: Mapping[str, TensorDesc] = schedule.inputs
         self.outputs: Mapping[str, TensorDesc] = schedule.outputs
         self.scratch_bytes = schedule.scratch_bytes
-        self.packed_bytes = packed_bytes
-        self.memory_bytes = sum(each.nbytes for each in initialized.kept) + packed_bytes
+        self.packed = packed
+        self.computed = computed
+        self.memory_bytes = sum(each.nbytes for each in initialized.kept) + self.packed_bytes
         self._lengths = {name: set(_lengths(graph.inputs[name], least)) for name, least in schedule.read_bytes.items()}
         self.reusable = initialized.reusable
         self._input_indices = input_indices
+
+    @property
+    def packed_bytes(self) -> int:
+        return sum(self.packed.values())
 
     def with_own_tensors(self, copied: Callable[[Buffer], Buffer]) -> "CompiledGraph":
         """The same graph, whose kept tensors are what `copied` makes of these."""
@@ -73,6 +86,16 @@ def _lengths(given: Input, least: int) -> Iterator[int]:
         yield from (length for length in desc.data_lengths if length >= least)
 
 
+class Known(Protocol):
+    """What is known of a model's constants, which its graphs for inputs of different sizes share."""
+
+    def digest(self, data: Buffer) -> str:
+        """As `identity.digest`."""
+
+    def computed(self, id_: str) -> Buffer | None:
+        """What was computed of constants alone, by its id."""
+
+
 class GraphRequest(NamedTuple):
     """A graph as it was sent, its data read: of constant nodes by their index, and of inputs by name."""
 
@@ -80,8 +103,8 @@ class GraphRequest(NamedTuple):
     level: FeatureLevel
     constants: Mapping[int, Buffer]
     inputs: Mapping[str, Buffer]
-    is_model: bool = False
-    """As a graph's."""
+    known: Known | None = None
+    """Of a model: what is known of its constants."""
 
 
 class GraphCompiler:
@@ -115,20 +138,25 @@ class GraphCompiler:
         except ContractError as error:
             raise error.below("graph") from None
         self._limit(graph)
-        owned = self._owned(graph, request.inputs)
-        id_ = graph_id(request.desc, request.level, request.constants, owned)
+        owned, known = self._owned(graph, request.inputs), request.known
+        id_ = "" if known else graph_id(request.desc, request.level, request.constants, owned)
         planned = schedule(graph, self._structures)
         if planned.scratch_bytes > self._max_memory_bytes:
             scratch = planned.scratch_bytes
             raise LimitExceeded("max_memory_bytes", "Bytes between nodes", scratch, self._max_memory_bytes, ("graph",))
         sources: dict[Source, Buffer] = {Constant(index): data for index, data in request.constants.items()}
         sources |= {GraphInput(name): data for name, data in owned.items()}
-        initialized = initialize(planned, sources, take, self._device.prepare, cancelled, is_model=request.is_model)
+        ids = computed_ids(request.desc, graph, known.digest) if known else {}
+        sources |= {source: data for source, id_ in ids.items() if known and (data := known.computed(id_))}
+        is_model = known is not None
+        initialized = initialize(planned, sources, take, self._device.prepare, cancelled, is_model=is_model)
+        kept = zip(planned.kept, initialized.kept, strict=True)
+        computed = {ids[source]: data for source, data in kept if source in ids and data}
         operators = dict.fromkeys(node.compiled.operator.name() for node in graph.nodes.values())
         kernels = len(planned.steps)
         facts = GraphFacts(id_, request.level, len(request.desc.Nodes), kernels, tuple(operators))
-        packed_bytes = self._device.packed_bytes(initialized)
-        return CompiledGraph(facts, graph, initialized, packed_bytes, request.desc.input_indices)
+        packed = self._device.packed(initialized)
+        return CompiledGraph(facts, graph, initialized, packed, request.desc.input_indices, computed)
 
     def _limit(self, graph: Graph) -> None:
         for index, node in graph.nodes.items():

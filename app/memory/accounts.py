@@ -132,6 +132,13 @@ class MemoryShare:
             self._account.move(-amount)
             self.held -= amount
 
+    def pass_on(self, amount: int, to: "MemoryShare") -> None:
+        """Have `to` hold `amount` bytes of these. Raises RequestOver if it is given back already."""
+        if not to._is_open:
+            raise RequestOver
+        self.held -= amount
+        to.held += amount
+
     @contextmanager
     def passing(self, amount: int) -> Iterator[None]:
         """Hold `amount` more bytes within the `with` block. Raises like `take`."""

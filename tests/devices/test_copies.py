@@ -186,7 +186,7 @@ def test_every_other_small_element_is_taken_out_of_vectors(dtype: Any, processor
         kernel = device._kernel(compiled({"Type": "SLICE1", "InputTensor": desc_of(x), **windows}), None, 1)
     assert isinstance(kernel, CopiesKernel)
     (code,) = {call.code for stage in kernel.calls().stages for call in stage}
-    made = assembly_of(code._source, "x86_64-unknown-linux-gnu", processor)
+    made = assembly_of(code.source, "x86_64-unknown-linux-gnu", processor)
     assert re.search(r"vpmov[dw][wb]|vpackus[dw][wb]|vpshufb", made)
 
 

@@ -138,5 +138,5 @@ def test_what_is_spaced_is_computed_as_what_lies_together(
             operator = compiled(document | {"InputTensor": desc_of(given), "OutputTensor": desc_of(made)})
             kernel: Any = device.prepare(operator)
             is_light = document["Type"] == "ELEMENT_WISE_FLOOR" and data_type is DataType.FLOAT32
-            assert is_light or "alloca" in kernel._call.codes.plain._source
+            assert is_light or "alloca" in kernel._call.codes.plain.source
             assert run(device, operator, {"InputTensor": given})["OutputTensor"].tobytes() == wanted.tobytes()

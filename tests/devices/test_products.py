@@ -14,7 +14,7 @@ from app.devices.cpu.activations import ActivationLoop
 from app.devices.cpu.alone import CallsKernel
 from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.team import Team
-from app.devices.cpu.products import ProductKernel, packed_bytes, product_kernel
+from app.devices.cpu.products import ProductKernel, product_kernel, product_packing_of
 from app.devices.cpu.threads import Threads
 from app.devices.device import Cancelled
 from app.memory.addresses import LINE, whole_lines
@@ -326,9 +326,11 @@ def test_halves_that_are_packed_are_told(device: NumpyDevice) -> None:
     assert device.team
     a, c = np.ones((4, 64), np.float16), np.zeros((4, 256), np.float16)
     operator = compiled(gemm(a, np.ones((64, 256), np.float16)) | {"CTensor": desc_of(c)})
-    assert packed_bytes(operator, device.team.compiler, ["BTensor"]) == 2 * 64 * 256
+    packing = product_packing_of(operator, device.team.compiler, ["BTensor"])
+    assert packing
+    assert packing.nbytes == 2 * 64 * 256
     with mock.patch.object(products, "MOST_PACKED", 2 * 64 * 256 - 1):
-        assert packed_bytes(operator, device.team.compiler, ["BTensor"]) == 0
+        assert product_packing_of(operator, device.team.compiler, ["BTensor"]) is None
         known = {"BTensor": memoryview(b"")}
         assert isinstance(product_kernel(operator, device.team, Threads(cast(Executor, None), 1), known), CallsKernel)
 

@@ -438,7 +438,7 @@ def test_code_lives_as_long_as_a_table_has_its_address(device: NumpyDevice, monk
     tables = []
 
     def compiled(code: Code) -> Function:
-        function = code._compiler._compile(code._source)
+        function = code._compiler._compile(code.source)
         made.append(weakref.ref(function))
         if len(made) == 1:  # another dispatch begins, and has its table before this one
             tables.append(run._taken())
@@ -459,7 +459,7 @@ def test_a_graph_has_one_kernel_whatever_name_it_is_asked_for_by(device: NumpyDe
     of = network(device)
     kernel = device.prepare(of)
     assert device.prepare(of) is kernel
-    assert device.packed_bytes(of) == len(WEIGHTS) * 4 * DEPTH * DEPTH
+    assert sum(device.packed(of).values()) == len(WEIGHTS) * 4 * DEPTH * DEPTH
     gone = weakref.ref(kernel)
     del of, kernel
     gc.collect()

@@ -116,7 +116,7 @@ def test_groups(devices: list[NumpyDevice], kind: str, sizes: list[int], of: lis
         assert each._inputs[0].desc.Sizes == simpler
         if len(simpler) < 4:
             assert each._loops
-            assert f"i64 {STRIP}, align 64" not in each._loops.code._source
+            assert f"i64 {STRIP}, align 64" not in each._loops.code.source
 
 
 @pytest.mark.parametrize("order", [[0, 2, 3, 1], [3, 1, 0, 2], [2, 0, 1, 3]])

@@ -104,7 +104,7 @@ def test_short_rows_of_float16_lie_in_vectors(device: NumpyDevice, count: int) -
         machine = target.create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten()
         )
-        made = str(Compiler().optimized(kernel._loops.code._source, machine, Compiler().registers))
+        made = str(Compiler().optimized(kernel._loops.code.source, machine, Compiler().registers))
         assert "insertelement <8 x half>" in made
 
 

@@ -498,7 +498,7 @@ def test_code_in_halves_is_the_same_without_wide_registers() -> None:
     compiler = Compiler()
     plain = Code(compiler, "source")
     assert plain.in_halves() is plain
-    assert Code(compiler, f"some{WIDE} source").in_halves()._source == "some source"
+    assert Code(compiler, f"some{WIDE} source").in_halves().source == "some source"
 
 
 def test_halves_of_registers_are_computed_by_some_processors() -> None:

@@ -81,7 +81,7 @@ def test_what_is_soon_done_takes_half_registers(elements: int, is_wide: bool) ->
         kernel: Any = NumpyDevice(helpers, 2, Compiler()).prepare(
             compiled(descriptor("DML_OPERATOR_ACTIVATION_TANH", desc))
         )
-    assert (WIDE in kernel._call.codes.plain._source) is is_wide
+    assert (WIDE in kernel._call.codes.plain.source) is is_wide
 
 
 @pytest.mark.parametrize("has_halves", [True, False])

@@ -289,10 +289,17 @@ def one_by_one(graph: Graph, drawn: Drawn, device: Device) -> dict[str, Array]:
     }
 
 
-def initialized(graph: Graph, drawn: Drawn, device: Device, structures: Structures) -> InitializedGraph:
-    """`graph`, fused and scheduled, with what is computed once computed by `device`."""
+def initialized(
+    graph: Graph,
+    drawn: Drawn,
+    device: Device,
+    structures: Structures,
+    computed: Mapping[Source, Buffer] | None = None,
+) -> InitializedGraph:
+    """`graph`, fused and scheduled, with what is computed once computed by `device`, unless it is `computed` before."""
     sources: dict[Source, Buffer] = {Constant(index): memoryview(data) for index, data in drawn.constants.items()}
     sources |= {GraphInput(name): memoryview(data) for name, data in drawn.inputs.items()}
+    sources |= computed or {}
     planned = schedule(graph, structures)
     return initialize(planned, sources, lambda size: memoryview(bytearray(size)), device.prepare, never)
 

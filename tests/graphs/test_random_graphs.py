@@ -14,8 +14,10 @@ from app.devices.cpu.device import NumpyDevice
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.device import Device
 from app.formula.structures import Structures
+from app.graphs.graph import NodeOutput, Source
 from app.graphs.schedule import ALIGNMENT, Place, Room, Step, schedule
 from app.memory.arrays import Array
+from app.memory.buffers import Buffer
 from tests.gpu import first_gpu
 from tests.graphs.random_graphs import Drawer, Drawn, dispatched, initialized, one_by_one
 
@@ -90,6 +92,27 @@ def test_what_has_gaps_to_the_last_bit(device: NumpyDevice, drawn: tuple[random.
 def test_others_nearly_so(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:
     rng, nodes = drawn
     check(Drawer(rng, exact=False).draw(nodes), device, device, exact=False)
+
+
+@settings(max_examples=40)
+@given(graphs)
+def test_what_was_computed_before_is_not_computed_again(device: NumpyDevice, drawn: tuple[random.Random, int]) -> None:
+    """Nor written to, and whatever of it is known the rest is the same."""
+    rng, nodes = drawn
+    made = Drawer(rng, exact=True, moving=0.2).draw(nodes)
+    graph = made.graph(SHARED)
+    whole = initialized(graph, made, device, SHARED)
+    kept: dict[Source, Buffer] = {
+        source: memoryview(bytes(data))  # to which nothing can be written
+        for source, data in zip(whole.schedule.kept, whole.kept, strict=True)
+        if isinstance(source, NodeOutput) and data
+    }
+    known = {source: data for source, data in kept.items() if rng.random() < 0.6}
+    again = initialized(graph, made, device, SHARED, known)
+    assert [*map(bytes, again.kept)] == [*map(bytes, whole.kept)]
+    if known.keys() == kept.keys():
+        sources = zip(whole.schedule.kept, again.kept, strict=True)
+        assert all(data is kept[source] for source, data in sources if source in kept)
 
 
 def most_needed(steps: Sequence[Step]) -> int:

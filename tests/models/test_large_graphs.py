@@ -6,6 +6,7 @@ from onnx import ModelProto, helper
 from app.engine.service import Service
 from app.engine.workers import Ticket
 from app.models.onnx.importer import import_model
+from app.models.repository.constants import ModelConstants
 from app.models.repository.model import compile_imported
 from app.settings import Settings
 
@@ -25,7 +26,9 @@ def test_as_many_as_max_graph_nodes_allows_are_compiled() -> None:
     service = Service(Settings(gpus="none", llvm=False))
     assert service.settings.max_graph_nodes == MOST
     with service.memory.open() as memory:
-        graph = compile_imported(import_model(chain(MOST), {}), service, memory, lambda: False)
+        graph = compile_imported(
+            import_model(chain(MOST), {}), ModelConstants((), memory), service, memory, lambda: False
+        )
         x = np.array([1, -2, 0, 4], np.float32)
         made = service.execute_in(Ticket(), service.prepare_graph(graph, "auto"), {"x": x.view(np.uint8).data}, memory)
         np.testing.assert_array_equal(np.frombuffer(made.outputs["y"], np.float32), x)

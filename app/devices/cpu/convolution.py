@@ -8,6 +8,7 @@ activated. What they pack is in memory that each thread uses again and again.
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from app.devices.cpu.convolution_loops import (
 from app.devices.cpu.copies import Copier, Copy
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import LoopCode
+from app.devices.cpu.llvm.outputs import Lanes
+from app.devices.cpu.packs import Packing
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN
 from app.devices.device import ExecutionRecord
@@ -71,21 +74,28 @@ def convolution_kernel(
     if lanes and known:
         loop = loop_of_packed(work, lanes, team.compiler, lowered)
         tensor = Tensor(compiled, "FilterTensor", operator.FilterTensor)
-        filters = pack_filters(_filters(operator, tensor, known["FilterTensor"], conversions), lanes)
+        read = partial(_filters, operator, tensor, known["FilterTensor"], conversions)
+        filters = _packing(operator, work, lanes).made(known, lambda: pack_filters(read(), lanes))
         return ConvolutionKernel(compiled, operator, work, loop, left, loops, conversions, filters)
     found = loop_of(work, team.compiler, lowered) if known is not None or work.products * work.items >= LEAST else None
     return ConvolutionKernel(compiled, operator, work, found, left, loops, conversions, None) if found else None
 
 
-def packed_filter_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
+def filter_packing_of(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> Packing | None:
     """Of filters that `convolution_kernel` keeps a second time, packed, if inputs of the names `known` are the same for
     all dispatches."""
     operator = _forward(compiled)
     if operator is None or "FilterTensor" not in known:
-        return 0
+        return None
     work = _work_of(operator, 1)
     lanes = lanes_of(work, compiler)
-    return 4 * packed_elements(work, lanes) if lanes else 0
+    return _packing(operator, work, lanes) if lanes else None
+
+
+def _packing(operator: Convolution, work: ItemWork, lanes: Lanes) -> Packing:
+    given = operator.FilterTensor
+    layout = "filters", given.DataType, *given.Sizes, *given.strides, _is_turned(operator), lanes.channels
+    return Packing(("FilterTensor",), layout, 4 * packed_elements(work, lanes))
 
 
 def _forward(compiled: Dispatchable) -> Convolution | None:

@@ -21,13 +21,13 @@ from app.devices.cpu.attention import attention_kernel
 from app.devices.cpu.byte_tables import byte_table_kernel
 from app.devices.cpu.calls import Calls, calls_of_loop
 from app.devices.cpu.conversions import Conversions
-from app.devices.cpu.convolution import convolution_kernel, packed_filter_bytes
+from app.devices.cpu.convolution import convolution_kernel, filter_packing_of
 from app.devices.cpu.coordinates import CallKernel, CoordinateKernel
 from app.devices.cpu.copies import copies_kernel
 from app.devices.cpu.ended_windows import ended_windows_kernel
 from app.devices.cpu.firsts import firsts_kernel
-from app.devices.cpu.integer_convolutions import integer_convolution_kernel, packed_integer_filter_bytes
-from app.devices.cpu.integer_products import integer_product_kernel, packed_integer_bytes
+from app.devices.cpu.integer_convolutions import integer_convolution_kernel, integer_filter_packing_of
+from app.devices.cpu.integer_products import integer_packing_of, integer_product_kernel
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.kernels import Loop, LoopCode
 from app.devices.cpu.llvm.loop_calls import LoopCall
@@ -35,9 +35,10 @@ from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.maximum_gradients import maximum_gradient_kernel
 from app.devices.cpu.numpy import lowering
 from app.devices.cpu.packed import packed_kernel
+from app.devices.cpu.packs import PackKey
 from app.devices.cpu.pools import pool_kernel
 from app.devices.cpu.positions import position_kernel
-from app.devices.cpu.products import packed_bytes, product_kernel
+from app.devices.cpu.products import product_kernel, product_packing_of
 from app.devices.cpu.quantizing import quantizing_kernel
 from app.devices.cpu.random_words import random_kernel
 from app.devices.cpu.recurrent import recurrent_kernel
@@ -58,9 +59,9 @@ from app.devices.cpu.weighted_sums import weighted_sums_kernel
 from app.devices.cpu.window_sums import window_sums_kernel
 from app.devices.device import Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
 from app.devices.layout import Index, blocks, walk
-from app.devices.schedules import OneByOne, Prepare, Segment, schedule_kernel
+from app.devices.schedules import OneByOne, Prepare, Segment, known_inputs, schedule_kernel
 from app.formula.structures import Questions, Structures
-from app.graphs.schedule import InitializedGraph, Room
+from app.graphs.schedule import InitializedGraph
 from app.graphs.schedule import Step as GraphStep
 from app.memory.arrays import Array, numpy_type
 from app.memory.buffers import Buffer
@@ -88,6 +89,9 @@ _PACKED_CALLS = (
 _OF_COORDINATES = (pool_kernel, position_kernel, random_kernel, window_sums_kernel)
 """What makes kernels of their own for operators that have no formula of an element, of these where tensors are packed
 first, and for others by coordinates."""
+
+_PACKINGS = (product_packing_of, filter_packing_of, integer_packing_of, integer_filter_packing_of)
+"""What some kernels pack of inputs that are known."""
 
 
 class NumpyDevice:
@@ -152,19 +156,18 @@ class NumpyDevice:
     def _join(self, steps: Sequence[tuple[Kernel, GraphStep]], kept: Sequence[Buffer]) -> Segment:
         return Run(steps, kept, self._loops.team) if self._loops else OneByOne(steps, kept)
 
-    def packed_bytes(self, graph: InitializedGraph) -> int:
-        """Of the matrices that a kernel of the graph keeps a second time, packed."""
+    def packed(self, graph: InitializedGraph) -> dict[PackKey, int]:
+        """What kernels of the graph keep a second time, packed, and how many bytes it has."""
+        found: dict[PackKey, int] = {}
         if not self._compiler or graph.only:
-            return 0
-        total = 0
+            return found
         for step in graph.schedule.steps:
-            places = zip(step.dispatchable.inputs, step.reads, strict=True)
-            known = [name for name, place in places if place.room is Room.KEPT]
-            total += packed_bytes(step.dispatchable, self._compiler, known)
-            total += packed_filter_bytes(step.dispatchable, self._compiler, known)
-            total += packed_integer_bytes(step.dispatchable, self._compiler, known)
-            total += packed_integer_filter_bytes(step.dispatchable, self._compiler, known)
-        return total
+            known = known_inputs(graph, step)
+            for packing_of in _PACKINGS:
+                packing = packing_of(step.dispatchable, self._compiler, known) if known else None
+                if packing:
+                    found[packing.key(known)] = packing.nbytes
+        return found
 
     def step_seconds(
         self, graph: InitializedGraph, take: Callable[[int], Buffer], cancelled: Callable[[], bool]

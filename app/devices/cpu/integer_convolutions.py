@@ -22,6 +22,7 @@ from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.packs import Packing
 from app.memory.addresses import whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -59,11 +60,11 @@ def integer_convolution_kernel(
     return CallsKernel(compiled, found.calls(filters, team.most), team, kept)
 
 
-def packed_integer_filter_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
+def integer_filter_packing_of(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> Packing | None:
     """Of the filters that `integer_convolution_kernel` keeps a second time, packed, if inputs of the names `known` are
     the same for all dispatches."""
     found = _IntegerConvolution.of(compiled, compiler)
-    return found.sums.filters.kept_bytes(known) if found and found.sums.filters else 0
+    return found.sums.filters.packing(known) if found and found.sums.filters else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

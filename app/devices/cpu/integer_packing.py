@@ -17,6 +17,7 @@ from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_products import HEAD, PACKED, PRODUCTS, Lies, Panel, Terms, row_bytes
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.packs import Packing
 from app.devices.cpu.products import MOST_PACKED, shares, sums_at_once
 from app.memory.addresses import LINE
 from app.memory.arrays import Array
@@ -65,23 +66,28 @@ class Side:
         """Through the matrices, by elements, zero points and packed bytes."""
         return collapse(self._sizes, [*self.steps, self.packed_steps])
 
-    def _is_kept(self, known: Collection[str]) -> bool:
-        """Whether it is packed once, where inputs of these names are known before."""
-        return {self.elements, self.zeros} - {None} <= set(known) and self.packed_bytes <= MOST_PACKED
+    @property
+    def _reads(self) -> list[str]:
+        return [name for name in (self.elements, self.zeros) if name]
 
-    def kept_bytes(self, known: Collection[str]) -> int:
-        """What `kept` takes, where inputs of these names are known before."""
-        return self.packed_bytes + LINE if self._is_kept(known) else 0
+    def packing(self, known: Collection[str]) -> Packing | None:
+        """How it is packed once, if it is where inputs of these names are known before."""
+        if not set(self._reads) <= set(known) or self.packed_bytes > MOST_PACKED:
+            return None
+        steps = tuple(map(tuple, self.steps))
+        layout = self.code.source, tuple(self.frame.items()), tuple(self.batch), steps, self.lines, self.line_bytes
+        return Packing(self._reads, layout, self.packed_bytes + LINE)
 
     def kept(self, known: Mapping[str, Buffer], team: Team) -> Array | None:
         """Packed, from a multiple of a line on, if it is known before."""
-        if not self._is_kept(known):
-            return None
-        memory = np.empty(self.kept_bytes(known), np.uint8)
+        packing = self.packing(known)
+        return packing.made(known, lambda: self._packed(known, team)) if packing else None
+
+    def _packed(self, known: Mapping[str, Buffer], team: Team) -> Array:
+        memory = np.empty(self.packed_bytes + LINE, np.uint8)
         made = memory[-memory.ctypes.data % LINE :]
-        names = [name for name in (self.elements, self.zeros) if name]
-        calls = Calls([list(self.calls(names, Pointer(2, Of.OUTPUT), team.most))])
-        make_calls(calls, [np.frombuffer(known[name], np.uint8) for name in names], [made], team, lambda: False)
+        calls = Calls([list(self.calls(self._reads, Pointer(2, Of.OUTPUT), team.most))])
+        make_calls(calls, [np.frombuffer(known[name], np.uint8) for name in self._reads], [made], team, lambda: False)
         return made
 
     def calls(self, reads: Sequence[str], to: Pointer, threads: int) -> Iterator[Call]:

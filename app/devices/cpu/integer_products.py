@@ -18,6 +18,7 @@ from app.devices.cpu.integer_results import KINDS, LARGEST, Given, Results
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.integer_results import Result
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.packs import Packing
 from app.memory.addresses import whole_lines
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
@@ -50,11 +51,11 @@ def integer_product_kernel(
     return CallsKernel(compiled, found.calls(kept, team.most), team, () if kept is None else [kept])
 
 
-def packed_integer_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
+def integer_packing_of(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> Packing | None:
     """Of the matrices that `integer_product_kernel` keeps a second time, packed, if inputs of the names `known` are the
     same for all dispatches."""
     found = _IntegerProduct.of(compiled, compiler)
-    return found.right.kept_bytes(known) if found else 0
+    return found.right.packing(known) if found else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -18,10 +18,13 @@ from app.memory.arrays import Array
 def packed(matrix: Array, wide: int) -> Array:
     """Panels of so many columns, one after the other, and behind them zeros."""
     depth, columns = matrix.shape
-    panels = -(-columns // wide)
-    padded = np.zeros((depth, panels * wide), matrix.dtype)
-    padded[:, :columns] = matrix
-    return np.ascontiguousarray(padded.reshape(depth, panels, wide).swapaxes(0, 1))
+    whole, rest = divmod(columns, wide)
+    made = np.empty((whole + (rest > 0), depth, wide), matrix.dtype)
+    made[:whole] = matrix[:, : whole * wide].reshape(depth, whole, wide).swapaxes(0, 1)
+    if rest:
+        made[whole, :, :rest] = matrix[:, whole * wide :]
+        made[whole, :, rest:] = 0
+    return made
 
 
 class Turned(NamedTuple):

@@ -28,6 +28,7 @@ from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.products import FIELDS, Addend, ProductTile, source
 from app.devices.cpu.llvm.team import Team
+from app.devices.cpu.packs import Packing
 from app.devices.cpu.product_panels import Turned, packed
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads, parts
@@ -93,7 +94,7 @@ def product_kernel(
         return None
     loops = None
     if team and (known is not None or _work_of_blas(compiled, operator) >= LEAST_ALONE):
-        loops = _Loops.of(compiled, operator, team, threads, (known or {}).get("BTensor"))
+        loops = _Loops.of(compiled, operator, team, threads, known or {})
         if loops and (known is None or _is_half(operator)):
             kept = [loops.panels] if loops.panels is not None else []
             return CallsKernel(compiled, loops.calls(), team, kept, inline=INLINE)
@@ -122,13 +123,19 @@ def _products(compiled: Dispatchable, operator: Gemm) -> int:
     return compiled.outputs["OutputTensor"].elements * _matrix(operator.ATensor, operator.TransA)[0][1]
 
 
-def packed_bytes(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> int:
+def product_packing_of(compiled: Dispatchable, compiler: Compiler, known: Collection[str]) -> Packing | None:
     """Of the matrix that `product_kernel` packs in a graph, whose inputs of the names `known` are the same for all
-    dispatches; 0 if it packs none."""
+    dispatches; None if it packs none."""
     operator = _product_of(compiled)
     if operator is None or not _is_packed(operator, compiled, compiler, known):
-        return 0
-    return _panel_bytes(operator, compiled, compiler) if _is_for_loops(operator, compiled, compiler, True) else 0
+        return None
+    return _packing(operator, compiled, compiler) if _is_for_loops(operator, compiled, compiler, True) else None
+
+
+def _packing(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> Packing:
+    sizes, strides = _matrix(operator.BTensor, operator.TransB)
+    layout = "panels", _bytes(operator), *sizes, *strides, _wide(compiled, compiler)
+    return Packing(("BTensor",), layout, _panel_bytes(operator, compiled, compiler))
 
 
 def _product_of(compiled: Dispatchable) -> Gemm | None:
@@ -219,9 +226,14 @@ def _own_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> in
 
 def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> int:
     """Of its packed matrix. Panels of few columns are filled up to a vector, which is up to 16 times as many."""
-    rows, columns = compiled.outputs["OutputTensor"].Sizes[-2:]
-    wide = next(_tiles(rows, columns, compiler.vector_floats))[0].columns
+    columns, wide = compiled.outputs["OutputTensor"].Sizes[-1], _wide(compiled, compiler)
     return _bytes(operator) * _matrix(operator.BTensor, operator.TransB)[0][0] * -(-columns // wide) * wide
+
+
+def _wide(compiled: Dispatchable, compiler: Compiler) -> int:
+    """Columns of a panel."""
+    rows, columns = compiled.outputs["OutputTensor"].Sizes[-2:]
+    return next(_tiles(rows, columns, compiler.vector_floats))[0].columns
 
 
 class ProductKernel:
@@ -347,9 +359,9 @@ class _Loops:
 
     @classmethod
     def of(
-        cls, compiled: Dispatchable, operator: Gemm, team: Team, threads: Threads, known: Buffer | None
+        cls, compiled: Dispatchable, operator: Gemm, team: Team, threads: Threads, known: Mapping[str, Buffer]
     ) -> "_Loops | None":
-        """None where a BLAS is better. `known` is the second operand, if it is the same for all dispatches."""
+        """None where a BLAS is better. `known` are inputs that are the same for all dispatches."""
         compiler = team.compiler
         a, b, output = operator.ATensor, operator.BTensor, compiled.outputs["OutputTensor"]
         c = operator.CTensor
@@ -357,7 +369,7 @@ class _Loops:
         _, (b_term, b_column) = _matrix(b, operator.TransB)
         columns = output.Sizes[-1]
         batch = output.Sizes[:-2]
-        is_known = known is not None and _is_packed(operator, compiled, compiler, ("BTensor",))
+        is_known = _is_packed(operator, compiled, compiler, known)
         if not _is_for_loops(operator, compiled, compiler, is_known):
             return None
         is_turned = not is_known and _is_turned(operator, compiled)
@@ -386,9 +398,10 @@ class _Loops:
         tiles = [(replace(form, rows=tile.rows), own) for tile, own in tiles]
         wide = form.columns
         panels: Array | None = None
-        if is_known and known is not None:
-            view = Tensor(compiled, "BTensor", b).view(known).reshape(b.Sizes[-2:])
-            panels = packed(view if operator.TransB is MatrixTransform.NONE else view.T, wide)
+        if is_known:
+            view = Tensor(compiled, "BTensor", b).view(known["BTensor"]).reshape(b.Sizes[-2:])
+            matrix = view if operator.TransB is MatrixTransform.NONE else view.T
+            panels = _packing(operator, compiled, compiler).made(known, lambda: packed(matrix, wide))
         first: list[Call] = []
         if is_turned:
             each = _panel_bytes(operator, compiled, compiler) // size

@@ -20,6 +20,7 @@ from app.models.onnx.importer import ModelTensor, import_model, never_supported
 from app.models.onnx.reading import Port, Signature, Unreadable, read_model, signature
 from app.models.onnx.tensors import Sizes
 from app.models.onnx.wire import parsed_bytes
+from app.models.repository.constants import ModelConstants
 from app.models.repository.model import compile_imported, pausing
 
 if TYPE_CHECKING:
@@ -198,7 +199,9 @@ class _Model:
         before = run.memory.held
         try:
             imported = import_model(self._model, sizes, pause=pausing(run.ticket.cancelled))
-            graph = compile_imported(imported, run.service, run.memory, run.ticket.cancelled)
+            graph = compile_imported(
+                imported, ModelConstants((), run.memory), run.service, run.memory, run.ticket.cancelled
+            )
         except NotSupported as error:
             raise _unsupported(error, self._source, self._path) from None
         except WrongSizes as error:

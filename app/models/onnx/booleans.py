@@ -9,6 +9,7 @@ from typing import Any
 from app.graphs.graph import Constant
 from app.models.onnx.builder import Builder
 from app.models.onnx.mapping import Value
+from app.models.onnx.schemas import Formal, formal
 from app.models.onnx.tensors import View
 
 _BOOL = 9
@@ -27,22 +28,22 @@ def mark_outputs(
     build: Builder, schema: Any, inputs: Sequence[Value | None], attributes: dict[str, Any], made: Sequence[object]
 ) -> None:
     """Mark those of a node's outputs `made` that are bool by the `schema` of its operator."""
+    known = formal(schema)
     for place, value in enumerate(made):
-        formal = schema.outputs[min(place, len(schema.outputs) - 1)].type_str
-        is_parameter = not formal.startswith("tensor(")
-        if formal == _BOOLS or (is_parameter and _is_bool(build, schema, formal, inputs, attributes)):
+        name = known.outputs[min(place, len(known.outputs) - 1)]
+        if name == _BOOLS or (not name.startswith("tensor(") and _is_bool(build, known, name, inputs, attributes)):
             mark(build, value)
 
 
 def _is_bool(
-    build: Builder, schema: Any, parameter: str, inputs: Sequence[Value | None], attributes: dict[str, Any]
+    build: Builder, known: Formal, parameter: str, inputs: Sequence[Value | None], attributes: dict[str, Any]
 ) -> bool:
     """Whether the type that the schema calls `parameter` is: it allows none but that, as for what a comparison makes,
     inputs that are called so have it, or an attribute says it."""
-    if any(each.type_param_str == parameter and each.allowed_type_strs == [_BOOLS] for each in schema.type_constraints):
+    if parameter in known.bools:
         return True
-    last = len(schema.inputs) - 1
-    same = [each for place, each in enumerate(inputs) if schema.inputs[min(place, last)].type_str == parameter]
+    last = len(known.inputs) - 1
+    same = [each for place, each in enumerate(inputs) if known.inputs[min(place, last)] == parameter]
     if any(each is not None for each in same):
         return any(build.is_boolean(each) for each in same if each is not None)
     return _BOOL in (attributes.get("to"), attributes.get("dtype"))

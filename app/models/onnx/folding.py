@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.models.onnx.builder import Array
+from app.models.onnx.schemas import schema_of
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -48,9 +49,7 @@ OF_ANY_SIZE = frozenset(["NonZero", "Unique", "Compress", "NonMaxSuppression"])
 
 def is_foldable(node: "NodeProto") -> bool:
     """Whether it could be computed here if its inputs were known."""
-    from onnx import defs  # noqa: PLC0415 - an extra
-
-    return node.domain in ("", "ai.onnx") and node.op_type in _FOLDED and defs.has(node.op_type)
+    return node.domain in ("", "ai.onnx") and node.op_type in _FOLDED
 
 
 def folded(node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | None]) -> list[Array | None] | None:
@@ -66,7 +65,7 @@ def _computed(
     node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | None]
 ) -> list[Array | None] | None:
     import onnx  # noqa: PLC0415 - an extra
-    from onnx import defs, helper, numpy_helper, shape_inference  # noqa: PLC0415
+    from onnx import helper, numpy_helper, shape_inference  # noqa: PLC0415
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
 
     if not is_foldable(node):
@@ -78,7 +77,8 @@ def _computed(
         opsets = {**opsets, "": since}
     there = [each for each in inputs if each is not None]
     most = _WIDE if any(each.dtype == np.float64 for each in there) else SMALL
-    if sum(each.size for each in there) > most or not defs.has(node.op_type, opsets[""], ""):
+    schema = schema_of("", node.op_type, opsets[""])
+    if sum(each.size for each in there) > most or schema is None:
         return None
     if node.op_type == "Einsum" and prod(each.size for each in there) > _MOST_PRODUCTS:
         return None
@@ -91,7 +91,7 @@ def _computed(
     if node.op_type not in OF_ANY_SIZE:
         try:
             types = shape_inference.infer_node_outputs(
-                defs.get_schema(node.op_type, opsets[""], ""),
+                schema,
                 node,
                 {info.name: info.type for info in infos},
                 {name: numpy_helper.from_array(np.ascontiguousarray(each), name) for name, each in named.items()},

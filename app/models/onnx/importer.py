@@ -40,14 +40,15 @@ from app.models.onnx.reading import (
     attributes_of,
     defaults_of,
     domain_of,
+    is_constant,
     mistyped,
     modern,
     opsets_of,
-    schema_of,
     signature,
     to_array,
     to_dense,
 )
+from app.models.onnx.schemas import schema_of
 from app.models.onnx.sequences import SEQUENCES, Given, Listed
 from app.models.onnx.tensors import Sizes, Unsupported, View
 
@@ -242,6 +243,9 @@ class _Importer:
         read = Counter(itertools.chain(outputs, *map(read_by, nodes)))
         initial: dict[str, Held] = {}
         kept = self._arrays if graph is self._model.graph else {}
+        constants = [node.output[0] for node in nodes if is_constant(node) and node.output[0] in kept]
+        initial |= {name: kept[name] for name in constants}
+        nodes = [node for node in nodes if not initial.keys() & node.output] if constants else nodes
         for tensor in getattr(graph, "initializer", ()):
             if tensor.name in read:
                 initial[tensor.name] = (

@@ -7,7 +7,8 @@ import numpy as np
 
 from app.models.onnx.builder import Builder
 from app.models.onnx.mapping import Value
-from app.models.onnx.reading import domain_of, resolved, schema_of
+from app.models.onnx.reading import domain_of, resolved
+from app.models.onnx.schemas import schema_of
 from app.models.onnx.tensors import Sizes, View
 
 if TYPE_CHECKING:

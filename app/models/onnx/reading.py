@@ -4,6 +4,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from app.memory.buffers import Buffer
 from app.models.onnx.builder import Array
 from app.models.onnx.files import opened
 from app.models.onnx.parsing import PIECE, Malformed, Raw, parse
+from app.models.onnx.schemas import defaults, schema_of
 from app.models.onnx.tensors import Unsupported
 
 if TYPE_CHECKING:
@@ -269,7 +271,8 @@ def to_array(tensor: "TensorProto") -> Array:
 
 
 def detached(model: "ModelProto") -> dict[str, Array]:
-    """The initializers of `model`, which it does not hold any more. Raises Unreadable."""
+    """The initializers of `model`, and what constants among its nodes are, by their outputs: the model does not hold
+    them any more. Raises Unreadable."""
     arrays: dict[str, Array] = {}
     for tensor in model.graph.initializer:
         try:
@@ -277,7 +280,17 @@ def detached(model: "ModelProto") -> dict[str, Array]:
         except INVALID as error:
             raise Unreadable(f"Initializer {tensor.name} cannot be read: {type(error).__name__}: {error}.") from None
         _keep_name(tensor)
+    for node in model.graph.node:
+        for attribute in node.attribute if is_constant(node) else ():
+            if attribute.name == "value" and attribute.HasField("t"):
+                with suppress(*INVALID):  # the importer will say what is wrong with it
+                    arrays[node.output[0]] = to_array(attribute.t)
+                    _keep_name(attribute.t)
     return arrays
+
+
+def is_constant(node: "NodeProto") -> bool:
+    return node.op_type == "Constant" and not domain_of(node.domain) and len(node.output) == 1
 
 
 def to_dense(sparse: "SparseTensorProto") -> Array:
@@ -303,20 +316,12 @@ def attributes_of(node: "NodeProto", opset: int, outer: Mapping[str, "AttributeP
     return {name: _plain(each) for name, each in found.items()}
 
 
-def schema_of(domain: str, type_: str, opset: int) -> Any:
-    """ONNX's schema of an operator; None if it has none."""
-    from onnx import defs  # noqa: PLC0415
-
-    return defs.get_schema(type_, opset, domain) if defs.has(type_, opset, domain) else None
-
-
 def defaults_of(node: "NodeProto", opset: int) -> dict[str, "AttributeProto"]:
     """Those that the schema has for the attributes of `node`, if it has a schema. Of an operator that is newer than
     `opset` they are the newest ones: fused models have LayerNormalization at opset 11."""
     domain = domain_of(node.domain)
     schema = schema_of(domain, node.op_type, opset) or schema_of(domain, node.op_type, _HIGHEST_OPSET)
-    attributes = schema.attributes if schema else {}
-    return {name: each.default_value for name, each in attributes.items() if each.default_value.type}
+    return dict(defaults(schema)) if schema else {}
 
 
 def modern(node: "NodeProto", opset: int) -> "NodeProto":

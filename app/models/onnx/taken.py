@@ -11,8 +11,8 @@ from app.models.onnx.indexing import gathered
 from app.models.onnx.loose import Given, Loose, Made, Places, Taken, coordinate, laid, others
 from app.models.onnx.mapping import MAPPINGS, Node
 from app.models.onnx.operands import number, operate
-from app.models.onnx.reading import schema_of
 from app.models.onnx.scatter_reductions import nothing_in
+from app.models.onnx.schemas import schema_of
 from app.models.onnx.shapes import axis_of, inserted, integers, removed
 from app.models.onnx.tensors import View
 

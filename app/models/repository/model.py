@@ -2,7 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -17,8 +19,7 @@ from app.graphs.batches import BatchGraph, are_apart
 from app.graphs.descriptor import GraphDesc
 from app.graphs.graph import Graph
 from app.graphs.judgement import resolve
-from app.memory.accounts import MemoryShare
-from app.memory.addresses import address_of
+from app.memory.accounts import MemoryShare, RequestOver
 from app.models.onnx.builder import Array
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
 from app.models.onnx.files import opened
@@ -28,12 +29,13 @@ from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_
 from app.models.onnx.tensors import Sizes, Unsupported
 from app.models.repository.batching import Batching, batching_of
 from app.models.repository.config import VersionPolicy, apply_config, parse, policy_of, text_in
+from app.models.repository.constants import ModelConstants
 from app.models.repository.rows import row_bytes
 
 if TYPE_CHECKING:
     from app.models.onnx.reading import ModelProto
 
-_SLICE, _TURN = 5e-4, 1e-5
+_SLICE, _TURN = 2e-3, 1e-5
 """Seconds after which the event loop may go on, and in which it may. On a busy machine that takes milliseconds."""
 
 T = TypeVar("T")
@@ -74,10 +76,10 @@ class LoadedModel:
         """Which versions are served, this one among them."""
         self.cache_key = CacheKey()
         self.is_closed = False
-        self._memory = memory
         self._proto = proto
         self._arrays = arrays
-        self._addresses = {each.ctypes.data for each in arrays.values()}
+        self.constants = ModelConstants(arrays.values(), memory)
+        """For its graphs."""
 
     @property
     def called(self) -> str:
@@ -102,7 +104,7 @@ class LoadedModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Of the initializers."""
+        """Of the initializers, and of constants among the nodes."""
         return sum(each.nbytes for each in self._arrays.values())
 
     def compile(self, sizes: SizesOfAll, service: Service, cancelled: Callable[[], bool]) -> "SizedModel":
@@ -111,17 +113,18 @@ class LoadedModel:
         Raises NotSupported, WrongSizes, LimitExceeded, MemoryExhausted, Cancelled.
         """
         imported = self.imported(sizes, cancelled)
+        known = self.constants.known(imported.graph.constants)
+        imported = replace(imported, graph=imported.graph._replace(constants=known))
         memory = service.memory.open()
         try:
-            graph = compile_imported(imported, service, memory, cancelled)
-            kept = graph.packed_bytes + sum(
-                each.nbytes for each in graph.runnable.kept if each.nbytes and address_of(each) not in self._addresses
-            )
-            memory.hold(kept)  # and no more what was there while it was computed
+            graph = compile_imported(imported, self.constants, service, memory, cancelled)
+            shared: Collection[Hashable] = ()
+            with suppress(RequestOver):  # it was closed meanwhile
+                shared = self.constants.use(graph, memory)
         except BaseException:
             memory.close()
             raise
-        return SizedModel(self, sizes, imported, graph, memory)
+        return SizedModel(self, sizes, imported, graph, memory, shared)
 
     def imported(self, sizes: SizesOfAll, cancelled: Callable[[], bool]) -> Imported:
         """As a graph that is not compiled. Raises NotSupported, WrongSizes, Cancelled."""
@@ -131,14 +134,20 @@ class LoadedModel:
     def close(self) -> None:
         """Nobody will compile it any more."""
         self.is_closed = True
-        self._memory.close()
+        self.constants.close()
 
 
 class SizedModel:
     """A model for inputs of certain sizes, ready to be dispatched. Who dispatches it may go on after it is closed."""
 
     def __init__(
-        self, model: LoadedModel, sizes: SizesOfAll, imported: Imported, graph: CompiledGraph, memory: MemoryShare
+        self,
+        model: LoadedModel,
+        sizes: SizesOfAll,
+        imported: Imported,
+        graph: CompiledGraph,
+        memory: MemoryShare,
+        shared: Collection[Hashable],
     ) -> None:
         self.model = model
         self.sizes = sizes
@@ -152,6 +161,7 @@ class SizedModel:
         self.of_batches: dict[str, Prepared | None] = {}
         """By a device's name: what executes batches of these sizes, or None if it was found to mix their rows."""
         self._memory = memory
+        self._shared = shared
 
     def rows_are_apart(self, service: Service, cancelled: Callable[[], bool]) -> bool:
         """Whether a row of its outputs is computed of the same row of its inputs alone, and however many there are. It
@@ -167,6 +177,7 @@ class SizedModel:
         return are_apart(one, other, items, self.outputs)
 
     def close(self) -> None:
+        self.model.constants.leave(self._shared)
         self._memory.close()
 
 
@@ -187,11 +198,12 @@ def pausing(cancelled: Callable[[], bool]) -> Callable[[], None]:
 
 
 def compile_imported(
-    imported: Imported, service: Service, memory: MemoryShare, cancelled: Callable[[], bool]
+    imported: Imported, constants: ModelConstants, service: Service, memory: MemoryShare, cancelled: Callable[[], bool]
 ) -> CompiledGraph:
     """Raises NotSupported for what DirectML's operators refuse, LimitExceeded, MemoryExhausted, Cancelled."""
+
     return blaming_nodes(
-        imported, lambda: service.compile(request_of(imported)._replace(is_model=True), memory, cancelled)
+        imported, lambda: service.compile(request_of(imported)._replace(known=constants), memory, cancelled)
     )
 
 

@@ -400,8 +400,9 @@ def test_filters_that_are_known_are_packed_before(number: int) -> None:
         kernel = calls.DEVICE._kernel(compiled, {"FilterTensor": given.data.cast("B")})
         assert isinstance(kernel, ConvolutionKernel)
         assert kernel._filters is not None
-        told = convolution.packed_filter_bytes(compiled, conftest.compiler(), {"FilterTensor"})
-        assert told == kernel._filters.nbytes
+        told = convolution.filter_packing_of(compiled, conftest.compiler(), {"FilterTensor"})
+        assert told
+        assert told.nbytes == kernel._filters.nbytes
         nothing = np.zeros(w.shape, np.float32)
         with fenced([x, bias, np.zeros(wanted.shape, np.float32)], at_the_end=True) as (elements, biases, output):
             buffers = [each.data.cast("B") for each in (elements, nothing, biases)]
@@ -425,12 +426,12 @@ def test_filters_are_not_packed_where_that_is_no_use() -> None:
         arrays = [np.ones(each, np.float32) for each in (sizes, filters, (1, filters[0], 1))]
         document = document_of(1, GroupCount=groups)
         compiled = compiled_of(document, arrays, (1, filters[0], sizes[2] - filters[2] + 1))
-        assert not convolution.packed_filter_bytes(compiled, conftest.compiler(), {"FilterTensor"})
+        assert not convolution.filter_packing_of(compiled, conftest.compiler(), {"FilterTensor"})
         for known in ({"FilterTensor": arrays[1].data.cast("B")}, {}, None):
             kernel = calls.DEVICE._kernel(compiled, known)
             assert isinstance(kernel, ConvolutionKernel)
             assert kernel._filters is None
     arrays = [np.ones(each, np.float32) for each in (*KNOWN[1][1:], (1, 33, 1))]
     compiled = compiled_of(KNOWN[1][0], arrays, (1, 33, 6))
-    assert not convolution.packed_filter_bytes(compiled, conftest.compiler(), {"BiasTensor"})
+    assert not convolution.filter_packing_of(compiled, conftest.compiler(), {"BiasTensor"})
     assert calls.DEVICE._kernel(compiled, {})._filters is None  # type: ignore[attr-defined]

@@ -173,8 +173,9 @@ def test_what_is_known_is_packed_before(device: NumpyDevice, compiler: Compiler,
         kernel = device._kernel(operator, known)
         assert isinstance(kernel, CallsKernel)
         (kept,) = kernel._kept
-        told = integer_products.packed_integer_bytes(operator, compiler, known)
-        assert told - 64 <= kept.nbytes <= told
+        told = integer_products.integer_packing_of(operator, compiler, known)
+        assert told
+        assert told.nbytes - 64 <= kept.nbytes <= told.nbytes
         wanted = wrapped(a, None, b, inputs.get("BZeroPointTensor"))
         made = np.zeros(wanted.shape, np.int32)
         given = [
@@ -183,7 +184,7 @@ def test_what_is_known_is_packed_before(device: NumpyDevice, compiler: Compiler,
         kernel.dispatch([each.data.cast("B") for each in given], [made.data.cast("B")], lambda: False)
         np.testing.assert_array_equal(made, wanted)
         alone_known = {"BTensor": known["BTensor"]}
-        assert bool(integer_products.packed_integer_bytes(operator, compiler, alone_known)) != has_zeros
+        assert bool(integer_products.integer_packing_of(operator, compiler, alone_known)) != has_zeros
         kernel = device._kernel(operator, alone_known)
         assert isinstance(kernel, CallsKernel)
         assert (not kernel._kept) == has_zeros
@@ -286,8 +287,9 @@ def test_filters_that_are_known_are_packed_before(device: NumpyDevice, compiler:
         known = {name: each.data.cast("B") for name, each in given.items() if name.startswith("Filter")}
         kernel = device._kernel(operator, known)
         assert isinstance(kernel, CallsKernel)
-        told = integer_convolutions.packed_integer_filter_bytes(operator, compiler, known)
-        assert told - 64 <= kernel._kept[-1].nbytes <= told
+        told = integer_convolutions.integer_filter_packing_of(operator, compiler, known)
+        assert told
+        assert told.nbytes - 64 <= kernel._kept[-1].nbytes <= told.nbytes
         made, wanted = (np.zeros(operator.outputs["OutputTensor"].Sizes, np.int32) for _ in range(2))
         read = [0 * given[name] if name in known else given[name] for name in operator.inputs]
         kernel.dispatch([each.data.cast("B") for each in read], [made.data.cast("B")], lambda: False)
@@ -295,4 +297,4 @@ def test_filters_that_are_known_are_packed_before(device: NumpyDevice, compiler:
             [given[name].data.cast("B") for name in operator.inputs], [wanted.data.cast("B")], lambda: False
         )
         np.testing.assert_array_equal(made, wanted)
-        assert not integer_convolutions.packed_integer_filter_bytes(operator, compiler, {"InputTensor"})
+        assert not integer_convolutions.integer_filter_packing_of(operator, compiler, {"InputTensor"})
