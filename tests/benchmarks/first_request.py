@@ -46,6 +46,14 @@ def cpu_seconds(pid: int) -> float:
 
 def body_of(metadata: object, stated: str, *, is_binary: bool) -> tuple[bytes, int | None]:
     """tritonclient's request, and how much of it is JSON."""
+    body, json_bytes = triton.InferenceServerClient.generate_request_body(
+        tensors_of(metadata, stated, is_binary=is_binary)
+    )
+    return body, json_bytes
+
+
+def tensors_of(metadata: object, stated: str, *, is_binary: bool) -> list[triton.InferInput]:
+    """What it is made of."""
     assert isinstance(metadata, dict)
     sizes = {}
     for each in stated.split(","):
@@ -59,8 +67,7 @@ def body_of(metadata: object, stated: str, *, is_binary: bool) -> tuple[bytes, i
             TYPES[port["datatype"]]
         )
         tensors.append(triton.InferInput(port["name"], own, port["datatype"]).set_data_from_numpy(data, is_binary))
-    body, json_bytes = triton.InferenceServerClient.generate_request_body(tensors)
-    return body, json_bytes
+    return tensors
 
 
 class Start(NamedTuple):
