@@ -1,11 +1,14 @@
 """413: each limit is named, at its own boundary, before memory is taken."""
 
 import gzip
+import itertools
 import json
 import re
+import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 
 from tests.codings import zstd
 from tests.conftest import RunningServer, ServerFactory, ours_only, running_server
+from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at, refusal_of
 from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
 from tests.messages import CELU, PARAMETERIZED_RELU, as_json, output_of, post_json, post_msgpack, request
@@ -376,6 +380,33 @@ def test_all_that_is_done_to_bodies_is_within_the_memory(start_server: ServerFac
         output_of(post_json(client, VALID))
     with peak_grows_by_at_most(limit + 32 * MIB, running), ThreadPoolExecutor(4) as clients:
         list(clients.map(one_client, range(4)))
+
+
+@ours_only
+def test_what_waits_on_connections_is_within_the_memory(start_server: ServerFactory) -> None:
+    """Of clients that send on and on and read nothing: requests whose turn has not come, long documents that they have
+    asked for, and headers that they do not end."""
+    limit, count = 16 * MIB, 300
+    running = start_server("--max-memory-bytes", str(limit), "--no-access-log")
+    asked = header(method=b"GET", path=b"/docs/assets/swagger-ui-bundle.js")
+    posted = header(MSGPACK, length(80_000)) + bytes(80_000)
+    fields = header(*(b"X-%d: y" % number for number in range(90)), method=b"GET", path=b"/v2")
+    kinds = [asked + posted * 4, asked + fields * 300, b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 8000]
+    with httpx.Client(base_url=running.url) as client, ExitStack() as opened:
+        output_of(post_json(client, VALID))
+        with peak_grows_by_at_most(limit + count * 128 * 1024, running):
+            for _, sent in zip(range(count), itertools.cycle(kinds), strict=False):
+                each = opened.enter_context(socket.socket())
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                each.connect(("127.0.0.1", running.port))
+                each.setblocking(False)
+                with suppress(OSError):
+                    each.send(sent)
+            wait_until(lambda: metric(client, "memory_bytes") > limit - 2 * MIB)
+            time.sleep(0.5)  # more of it may come
+            opened.close()
+            wait_until(lambda: metric(client, "memory_bytes") == 0)
+            output_of(post_json(client, VALID))
 
 
 @pytest.mark.parametrize("kind", ["many", "one"])
