@@ -392,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
                 return False
             exchange.is_started = True
             if self._ahead.held:
-                self._count_ahead()
+                self._ahead.begin(exchange)
             if self._waiting:
                 self.send_waiting()
                 self.end_answer()

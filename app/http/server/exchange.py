@@ -74,6 +74,8 @@ class Exchange:
     """Until somebody has it in hands: it refers to this, and what refers to itself is not gone by itself."""
     _header_bytes: int = 0
     """That its header takes, if it waits for its turn."""
+    charged: int = 0
+    """Bytes that it was charged for while it waited."""
     _pieces: list[bytes] = field(default_factory=list)
     _piece_bytes: int = 0
     _waiter: asyncio.Future[None] | None = None
