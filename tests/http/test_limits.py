@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import math
 import re
 import socket
 import time
@@ -17,9 +18,10 @@ import msgpack
 import numpy as np
 import pytest
 
+from app.codecs.request_cache import MOST_BYTES
 from tests.codings import zstd
 from tests.conftest import RunningServer, ServerFactory, ours_only, running_server
-from tests.http.load import metric, wait_until
+from tests.http.load import metric, resident, wait_until
 from tests.http.refusals import error_at, refusal_of
 from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
 from tests.messages import CELU, PARAMETERIZED_RELU, as_json, output_of, post_json, post_msgpack, request
@@ -407,6 +409,36 @@ def test_what_waits_on_connections_is_within_the_memory(start_server: ServerFact
             opened.close()
             wait_until(lambda: metric(client, "memory_bytes") == 0)
             output_of(post_json(client, VALID))
+
+
+def test_what_is_made_of_requests_is_kept_within_bytes(start_server: ServerFactory) -> None:
+    """For those that come again: here 2 MB each, of tables, of a few hundred."""
+
+    def average(shift: int) -> dict[str, Any]:
+        padding = {"StartPadding": [0, 120_000 + shift], "EndPadding": [0, 120_000 - shift]}
+        descs = {"InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 1]}}
+        window = {"Strides": [1, 1], "WindowSize": [1, 2], "IncludePadding": False}
+        return {"operator": {"Type": "AVERAGE_POOLING"} | descs | padding | window, "inputs": {"InputTensor": bytes(4)}}
+
+    def gradient(width: int) -> dict[str, Any]:
+        sizes = {"InputTensor": [1, 1, 1020, 2 + width], "InputGradientTensor": [1, 1, 510, 1 + width]}
+        descs = {name: {"DataType": "FLOAT32", "Sizes": each} for name, each in sizes.items()}
+        window = {"Strides": [1, 1], "WindowSize": [511, 2], "StartPadding": [0, 0], "EndPadding": [0, 0]}
+        operator = {"Type": "MAX_POOLING_GRAD", "Dilations": [1, 1]} | descs | window
+        return {"operator": operator, "inputs": {name: bytes(4 * math.prod(each)) for name, each in sizes.items()}}
+
+    messages = [*map(average, range(130)), *map(gradient, range(20))]
+    running = start_server("--threads", "1", "--no-access-log")
+    with httpx.Client(base_url=running.url, timeout=30) as client:
+        for message in (messages[0], messages[-1]):
+            assert post_msgpack(client, message).status_code == 200
+        before = resident(running.process.pid)
+        for message in messages:
+            for _ in range(2):
+                response = post_msgpack(client, message)
+                assert response.status_code == 200, response.text
+        assert resident(running.process.pid) - before < MOST_BYTES + 64 * MIB
+        assert 0 < metric(client, "cache_entries", cache="requests") < len(messages)
 
 
 @pytest.mark.parametrize("kind", ["many", "one"])
