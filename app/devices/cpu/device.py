@@ -322,7 +322,8 @@ class NumpyKernel:
 
     @property
     def kept_bytes(self) -> int:
-        return BLOCK_BYTES * len(self._blocks)
+        table = self._table.bytes if self._table else 0  # which others may have, too
+        return BLOCK_BYTES * len(self._blocks) + table
 
     @property
     def runs_inline(self) -> bool:
