@@ -1094,6 +1094,9 @@ class TestAhead:
             assert bodies(written) == paths
             one.receive(post("/body", 5 * HEADER), bytes(5 * HEADER))
             assert bodies(await one.turn()) == ["/body"]
+            assert one.read(get("/a") * 100) < SHORT
+            assert len(one.connection._queue) <= FEW, "of a short read, too"
+            assert bodies(await one.turn()) == ["/a"] * 100
             assert one.memory.used == others
             one.memory.move(-others)
             assert len(one.connection.get_buffer(-1)) == READ

@@ -42,6 +42,6 @@ class Ahead:
             self.held = held
 
     def begin(self, exchange: Exchange) -> None:
-        """It has its turn. To count all others again for each would take a hundredth of a small request."""
+        """It has its turn. To count all others again for each would take a thirtieth of a small request."""
         self._memory.move(-exchange.charged)
         self.held -= exchange.charged
