@@ -147,6 +147,7 @@ def create_app(
         ],
         lifespan=lifespan,
     )
+    app.state.memory = service.memory
     app.state.metrics = metrics
     app.state.access_log = access_log
     app.state.tracing = traces
@@ -178,7 +179,7 @@ def create_app(
 
 def answering(app: FastAPI) -> Handler:
     """What answers each request by `app`, for everyone and unseen. It raises what is refused."""
-    return telling(routed(app.routes))
+    return telling(routed(app.routes), app.state.memory)
 
 
 def handler_of(app: FastAPI, settings: Settings, keys: Keys) -> Handler:
@@ -371,12 +372,13 @@ def _server(
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
     transfers = _transfers(settings, service)
-    config.http = connections(forwarded(handler, config.forwarded_allow_ips), settings, limit, transfers)
+    memory, served = service.memory, forwarded(handler, config.forwarded_allow_ips)
+    config.http = connections(served, settings, limit, memory, transfers)
     config.load()
     config.ssl = certificate.context if certificate else None
 
     async def rehearse_all() -> None:
-        connect = connections(rehearsing(refusing(answering(app))), settings, limit, transfers)
+        connect = connections(rehearsing(refusing(answering(app))), settings, limit, memory, transfers)
         await rehearse(lambda: connect(config, ServerState(), {}), app.state.inference.expected)
         huge_pages.collapse()
 

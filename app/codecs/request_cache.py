@@ -18,8 +18,8 @@ T = TypeVar("T")
 MOST = 1024
 """Requests that are remembered, each with all that was prepared for it."""
 
-MOST_BYTES = 1 << 22
-"""Bytes of all structures that are remembered: requests are found by them."""
+MOST_BYTES = 1 << 26
+"""Bytes of all that is remembered: of what was made of requests, and of structures, which these are found by."""
 
 LONGEST = 1 << 14
 """Bytes of one of them. A request that has more is judged each time."""
@@ -62,10 +62,13 @@ class LastUsed(Generic[K, T]):
         return None
 
     def add(self, key: K, value: T, size: int) -> None:
-        """Remember `value`, of `size` bytes, for which others are forgotten."""
+        """Remember `value`, of `size` bytes, for which others are forgotten, unless that is more than there may be."""
         with self._lock:
             known = self._kept.pop(key, None)
-            self.bytes += size - (known[1] if known else 0)
+            self.bytes -= known[1] if known else 0
+            if size > self._most_bytes:
+                return
+            self.bytes += size
             self._kept[key] = value, size
             while len(self._kept) > self._most or self.bytes > self._most_bytes:
                 _, (_, forgotten) = self._kept.popitem(last=False)
@@ -118,8 +121,9 @@ class RequestCache(Generic[T]):
                 pass
         return self.made.find([(key, layout, _structure(body, layout)) for layout in layouts])
 
-    def add(self, codec: Decoder, body: Body, spans: Sequence[Span], made: T) -> None:
-        """Remember what was `made` of `body`, whose tensor data are at `spans`, unless its structure is too long."""
+    def add(self, codec: Decoder, body: Body, spans: Sequence[Span], made: T, made_bytes: int = 0) -> None:
+        """Remember what was `made` of `body`, whose tensor data are at `spans`, unless its structure is too long. For
+        it there are `made_bytes` of memory that go with it."""
         start, size, pieces = 0, len(body), []
         for span in spans if len(spans) < 2 else sorted(spans, key=_begin):
             pieces.append((start, span.start))
@@ -139,7 +143,7 @@ class RequestCache(Generic[T]):
                 self._layouts[length] = (layout, *layouts[: _LAYOUTS - 1])
             if len(self._layouts) > self._most:
                 self._layouts.popitem(last=False)
-        self.made.add((codec.key, layout, structure), made, size)
+        self.made.add((codec.key, layout, structure), made, size + made_bytes)
 
 
 _begin = attrgetter("start")

@@ -118,6 +118,16 @@ def own_bytes(kernel: Kernel) -> int:
     return own
 
 
+KERNEL_BYTES = 1 << 12
+"""Of memory, that any kernel takes."""
+
+
+def kept_bytes(kernel: Kernel) -> int:
+    """How much memory a kernel has for as long as there is it, but for a few KiB: what has more tells by this name."""
+    kept: int = getattr(kernel, "kept_bytes", 0)
+    return kept
+
+
 class InTurn:
     """Implements `Kernel`: kernels of one output each, run one after the other over the same inputs.
 
@@ -134,6 +144,10 @@ class InTurn:
     @property
     def own_bytes(self) -> int:
         return max(own_bytes(kernel) for kernel in self.kernels)
+
+    @property
+    def kept_bytes(self) -> int:
+        return sum(KERNEL_BYTES + kept_bytes(kernel) for kernel in self.kernels)
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]

@@ -76,6 +76,10 @@ def grouped(compiled: Dispatchable, output: str) -> tuple[list[int], list[int], 
     return merged, places, groups, steps
 
 
+BLOCK_BYTES = 1 << 8
+"""Of memory, that an index of a block takes."""
+
+
 def blocks(sizes: Sequence[int], most: int) -> Iterator[Index]:
     """Indices that cut an array of `sizes` into blocks of at most `most` elements, in memory order."""
     axis = len(sizes) - 1

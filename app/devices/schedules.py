@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from app.devices.device import ExecutionRecord, Kernel, own_bytes
+from app.devices.device import ExecutionRecord, Kernel, kept_bytes, own_bytes
 from app.graphs.graph import Source
 from app.graphs.schedule import InitializedGraph, Place, Room, Schedule, Step
 from app.memory.buffers import Buffer
@@ -14,6 +14,9 @@ from app.programs.dispatchable import Dispatchable
 
 INLINE_STEPS, INLINE_ELEMENTS = 32, 1 << 16
 """A graph of at most so many kernels, and elements that these write, is computed where its request arrived."""
+
+STEP_BYTES = 1 << 14
+"""Of memory, that a step takes with its kernel, but for what that tells."""
 
 
 Prepare: TypeAlias = Callable[[Dispatchable, Mapping[str, Buffer]], Kernel]
@@ -34,6 +37,10 @@ class Segment(Protocol):
     @property
     def own_bytes(self) -> int:
         """Memory that a dispatch takes beside the rooms."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """As `kept_bytes` of a kernel."""
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         """Do the steps. Raises Cancelled soon after `cancelled()` turns true."""
@@ -61,6 +68,7 @@ class ScheduleKernel:
         self._all = join([(_prepared(graph, step, prepare), step) for step in steps], graph.kept)
         elements = sum(step.dispatchable.elements for step in steps)
         self._is_small = len(steps) <= INLINE_STEPS and elements <= INLINE_ELEMENTS
+        self._steps = len(steps)
 
     @property
     def runs_inline(self) -> bool:
@@ -69,6 +77,10 @@ class ScheduleKernel:
     @property
     def own_bytes(self) -> int:
         return self._all.own_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        return STEP_BYTES * self._steps + self._all.kept_bytes
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -151,6 +163,10 @@ class OneByOne:
     def own_bytes(self) -> int:
         return max(part.own_bytes for part in self._parts)
 
+    @property
+    def kept_bytes(self) -> int:
+        return sum(part.kept_bytes for part in self._parts)
+
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         for part in self._parts:
             ran = part.run(rooms, cancelled)
@@ -173,6 +189,10 @@ class KernelPart:
     @property
     def own_bytes(self) -> int:
         return own_bytes(self._kernel)
+
+    @property
+    def kept_bytes(self) -> int:
+        return kept_bytes(self._kernel)
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         for room, number, part in self._clears:

@@ -8,7 +8,8 @@ import numpy as np
 
 from app.contract.tensors import in_fields
 from app.contract.violations import ContractError
-from app.devices.device import Device, ExecutionRecord, own_bytes
+from app.devices.device import Device, ExecutionRecord, kept_bytes, own_bytes
+from app.devices.schedules import STEP_BYTES
 from app.engine.capabilities import capability
 from app.engine.dispatch import DispatchResponse, Execution, GraphFacts, OutputTensor, T, Work, bind
 from app.memory.buffers import Buffer
@@ -36,6 +37,8 @@ class Prepared:
         self.scratch_bytes = work.scratch_bytes
         self.own_bytes = own_bytes(self.kernel)
         """What a dispatch takes beside its buffers."""
+        self.kept_bytes = STEP_BYTES + kept_bytes(self.kernel)
+        """What there is of it between dispatches."""
         self.input_names = list(work.inputs)
         self._input_bytes = work.fewest()
         self.output_bytes: dict[str, int] = {}

@@ -41,7 +41,8 @@ class RequestOver(Exception):
 class MemoryAccount:
     """Bytes promised to requests, at most `limit` at one time, and the pool that their buffers come from.
 
-    Buffers that the pool keeps for later are within the limit too: they go as soon as requests need their place.
+    Buffers that the pool keeps for later are within the limit too: they go as soon as requests need their place. What
+    is in memory before it is anybody's may be more than the limit: then nothing is promised until it is less.
     """
 
     def __init__(self, limit: int, most_idle_bytes: int = 0, pinning: Pinning | None = None) -> None:
@@ -54,15 +55,24 @@ class MemoryAccount:
         """An empty share, for one request."""
         return MemoryShare(self)
 
-    def move(self, amount: int) -> None:
-        pool, limit = self.pool, self.limit
+    def move(self, amount: int, *, is_there: bool = False) -> None:
+        """Promise `amount` bytes, or take them back. Raises MemoryExhausted, unless the memory `is_there` already."""
+        pool = self.pool
         with self._lock:
             used = self.used + amount
-            if used > limit:
-                raise MemoryExhausted(amount, limit - self.used)
+            room = self.limit - used
+            if room < 0:
+                if amount > 0 and not is_there:
+                    raise MemoryExhausted(amount, self.free)
+                room = 0
             self.used = used
-            pool.room = limit - used
+            pool.room = room
         pool.settle()
+
+    @property
+    def free(self) -> int:
+        """Bytes that nobody holds."""
+        return max(0, self.limit - self.used)
 
 
 class MemoryShare:
@@ -89,7 +99,7 @@ class MemoryShare:
     @property
     def free(self) -> int:
         """Bytes that nobody holds."""
-        return self._account.limit - self._account.used
+        return self._account.free
 
     def take(self, amount: int) -> None:
         """Hold `amount` more bytes. Raises MemoryExhausted, LimitExceeded, RequestOver, holding no more than before."""

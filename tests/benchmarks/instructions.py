@@ -122,11 +122,12 @@ async def handle(row: str, encoding: str) -> None:
     settings = Settings(gpus="none", log_file=os.devnull, _env_file=None)
     logs.configure(settings)
     limit = ConnectionLimit()
-    app = create_app(settings, Service(settings), limit)
+    service = Service(settings)
+    app = create_app(settings, service, limit)
     async with app.router.lifespan_context(app):
         config = Config(app)
         config.load()
-        connect = connections(handler_of(app, settings, Keys("", "")), settings, limit)
+        connect = connections(handler_of(app, settings, Keys("", "")), settings, limit, service.memory)
         clients = []
         for _ in range(CONNECTIONS):
             clients.append((connect(config, ServerState(), {}), Transport()))

@@ -169,5 +169,18 @@ def test_few_bytes_are_kept() -> None:
     assert (known.bytes, known.size) == (9, 3)
     known.add(4, "four", 1)
     assert (known.find([0, 4, 3]), known.bytes, known.size) == ("four", 7, 3)
-    known.add(5, "too long", 11)
-    assert (known.find([5]), known.bytes, known.size) == (None, 0, 0)
+    known.add(5, "too long", 10)
+    assert (known.find([5]), known.bytes, known.size) == (None, 7, 3), "nothing is forgotten for it"
+    known.add(4, "too long", 10)
+    assert (known.find([4]), known.bytes, known.size) == (None, 6, 2)
+
+
+def test_what_was_made_takes_its_place() -> None:
+    known = RequestCache[str](most=4, most_bytes=1000)
+    for _ in range(2):
+        known.add(JSON, BODY, SPANS, "made", 900)
+        known.add(MSGPACK, BODY, SPANS, "small", 50)
+    assert (known.find(JSON, BODY), known.find(MSGPACK, BODY)) == ("made", "small")
+    assert known.made.bytes == 950 + 2 * (len(BODY) - 8)
+    known.add(MSGPACK, BODY, SPANS, "large", 900)
+    assert (known.find(JSON, BODY), known.find(MSGPACK, BODY)) == (None, "large")

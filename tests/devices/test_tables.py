@@ -58,7 +58,9 @@ def test_results_are_the_same_before_and_after(device: NumpyDevice, kind: str) -
     results = [computed(kernel, ALL) for _ in range(WORTH // EVERY - 1)]
     assert kernel._looked_up is None
     results += [computed(kernel, ALL) for _ in range(2)]
-    assert kernel._looked_up is not None
+    looked_up = kernel._looked_up
+    assert looked_up is not None
+    assert kernel.kept_bytes >= looked_up[0].nbytes == 2 * EVERY, "what remembers the kernel has the table as well"
     results.append(computed(kernel, taken := ALL.copy(), taken))
     for each in results[1:]:
         np.testing.assert_array_equal(bits(each), bits(results[0]))

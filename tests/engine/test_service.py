@@ -6,6 +6,7 @@ import itertools
 import logging
 import re
 import time
+import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -600,3 +601,86 @@ def test_what_can_never_fit_is_told_from_what_does_not_fit_now() -> None:
         assert (one.held, other.held, account.used) == (60, 0, 60)
         other.take(40)
     assert account.used == 0
+
+
+def tensors(**sizes: list[int]) -> dict[str, Any]:
+    return {name: {"DataType": "FLOAT32", "Sizes": each} for name, each in sizes.items()}
+
+
+NO_PADDING = {"StartPadding": [0, 0], "EndPadding": [0, 0]}
+CONVOLUTION = {"Type": "CONVOLUTION", "Mode": "CROSS_CORRELATION", "Dilations": [1, 1], "GroupCount": 1}
+CONVOLUTION |= NO_PADDING | {"OutputPadding": [0, 0]}
+HEAVY: dict[str, Callable[[int], dict[str, Any]]] = {
+    "counts": lambda n: {
+        "Type": "AVERAGE_POOLING",
+        "Strides": [1, 1],
+        "WindowSize": [1, 2],
+        "IncludePadding": False,
+        "StartPadding": [0, 50_000 + n],
+        "EndPadding": [0, 50_000],
+        **tensors(InputTensor=[1, 1, 1, 1]),
+    },
+    "tables": lambda n: {
+        "Type": "MAX_POOLING_GRAD",
+        "Strides": [1, 1],
+        "WindowSize": [101, 2],
+        "Dilations": [1, 1],
+        **NO_PADDING,
+        **tensors(InputTensor=[1, 1, 300, 3 + n], InputGradientTensor=[1, 1, 200, 2 + n]),
+    },
+    "calls": lambda n: {
+        "Type": "MAX_POOLING",
+        "Strides": [1, 1],
+        "WindowSize": [31, 31],
+        **NO_PADDING,
+        **tensors(InputTensor=[1, 2000, 64, 64 + n], OutputTensor=[1, 2000, 34, 34 + n]),
+    },
+    "zeros": lambda n: {
+        **CONVOLUTION,
+        "Direction": "FORWARD",
+        "Strides": [1, 1],
+        **tensors(InputTensor=[1, 1, 1, 1 + n], FilterTensor=[100_000, 1, 1, 1]),
+    },
+    "phases": lambda n: {
+        **CONVOLUTION,
+        "Direction": "BACKWARD",
+        "Strides": [9, 9],
+        **tensors(InputTensor=[1, 64, 64, 64 + n], FilterTensor=[64, 64, 9, 9]),
+    },
+    "outputs": lambda n: {
+        "Type": "SPLIT",
+        "Axis": 2,
+        **tensors(InputTensor=[1, 1, 128, 500 + n]),
+        "OutputTensors": [*tensors(each=[1, 1, 1, 500 + n]).values()] * 128,
+    },
+    "blocks": lambda n: {
+        "Type": "LP_POOLING",
+        "Strides": [1, 1],
+        "WindowSize": [2, 2],
+        "P": 2,
+        **NO_PADDING,
+        **tensors(InputTensor=[1, 1, 2000, 520 + n], OutputTensor=[1, 1, 1999, 519 + n]),
+    },
+}
+
+
+@pytest.mark.parametrize("llvm", [False, True])
+def test_what_is_kept_of_a_request_is_told(llvm: bool) -> None:
+    """Caches count it. What formulas are made to is shared, and here when the first one is prepared."""
+    made = Service(Settings(gpus="none", threads=2, llvm=llvm))
+    try:
+        for what, stated in HEAVY.items():
+
+            def prepared(number: int, stated: Callable[[int], dict[str, Any]] = stated) -> Prepared:
+                return at_once(made.prepare(validate(DispatchRequest, {"operator": stated(number), "inputs": {}})))
+
+            kept = [prepared(number) for number in range(2)]
+            gc.collect()
+            tracemalloc.start()
+            kept += [prepared(number) for number in range(2, 5)]
+            gc.collect()
+            taken = tracemalloc.get_traced_memory()[0] / 3
+            tracemalloc.stop()
+            assert taken < 1.2 * kept[-1].kept_bytes < 6 * max(taken, 16384), what
+    finally:
+        made.close()

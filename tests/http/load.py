@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -60,6 +61,12 @@ def series(client: httpx.Client) -> dict[str, float]:
     """All metrics, by name and labels as they are shown."""
     lines = [line for line in client.get("/metrics").text.splitlines() if not line.startswith("#")]
     return {name.removeprefix("dmlserve_"): float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that the process has."""
+    told = Path(f"/proc/{process}/status").read_text(encoding="ascii")
+    return int(told.split("VmRSS:")[1].split()[0]) << 10
 
 
 def metric(client: httpx.Client, name: str, **labels: str) -> float:

@@ -91,6 +91,16 @@ def test_line_ends_between_requests_belong_to_none(framing: Framing) -> None:
     assert framing.request_line() == ("-", b"-")
 
 
+@pytest.mark.parametrize("beginning", [b"GET / HTTP/1.1\r\n", request(CHUNKED + HOST, body=b"0\r\n")])
+def test_too_many_fields_are_refused_as_they_come(framing: Framing, beginning: bytes) -> None:
+    """Of a header that is not complete, or behind a body: each takes much more memory than was sent of it."""
+    framing.feed(beginning)
+    framing.feed(b"a:\r\n" * MAX_FIELDS)
+    with pytest.raises(HTTPException, match=f"{MAX_FIELDS + 1} header fields") as refused:
+        framing.feed(b"a:\r\n" * 2)
+    assert refused.value.status_code == 431
+
+
 @pytest.mark.parametrize(
     "host", [b"", b"a", b"a:80", b"a:", b"a_b.c-d", b"%2Frun%2Fa.sock", b"1.2.3.4:5", b"[::1]:80", b"[fe80::1%25eth0]"]
 )

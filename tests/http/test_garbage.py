@@ -116,10 +116,10 @@ async def clients() -> AsyncIterator[Any]:
     application = app.main.create_app(service.settings, service, ConnectionLimit())
     service.open()
     handler, turn, scratch = app.main.handler_of(application, service.settings, Keys("", "")), Turn(), Scratch()
-    limit, state = ConnectionLimit(), ServerState()
+    limit, state, settings, memory = ConnectionLimit(), ServerState(), service.settings, service.memory
 
     def client() -> Client:
-        connection = Connection(handler, service.settings, limit, state, asyncio.get_running_loop(), turn, scratch)
+        connection = Connection(handler, settings, limit, state, asyncio.get_running_loop(), turn, scratch, memory)
         transport = Sink()
         connection.connection_made(transport)
         return Client(connection, transport, service)

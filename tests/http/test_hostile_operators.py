@@ -2,7 +2,6 @@
 
 import copy
 import random
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -17,7 +16,7 @@ from app.engine.capabilities import example_descriptor
 from app.operators.catalog import OPERATORS
 from app.operators.operator import Operator, Role
 from tests.conftest import ServerFactory
-from tests.http.load import metric, wait_until
+from tests.http.load import metric, resident, wait_until
 
 MIB = 1 << 20
 OTHERS = [each for each in OPERATORS.values() if each.family() not in ("ELEMENT_WISE", "ACTIVATION")]
@@ -79,12 +78,6 @@ def request(rng: random.Random, operator: type[Operator]) -> dict[str, Any]:
         if given is not None:
             inputs[name] = [data_of(rng, each) for each in given] if isinstance(given, list) else data_of(rng, given)
     return {"operator": document, "inputs": inputs}
-
-
-def resident(process: int) -> int:
-    """Bytes of memory that the process has."""
-    told = Path(f"/proc/{process}/status").read_text(encoding="ascii")
-    return int(told.split("VmRSS:")[1].split()[0]) << 10
 
 
 @pytest.mark.parametrize(("flag", "growth"), [("--no-llvm", 160 * MIB), ("--llvm", 400 * MIB)], ids=["calls", "loops"])

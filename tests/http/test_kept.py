@@ -9,10 +9,11 @@ import httpx
 import pytest
 
 from app.codecs.codec import Encoded
-from app.http.core.exchange import Reply, Request
+from app.http.core.exchange import JOINED, Reply, Request
 from app.http.core.kept import LEAST, telling
 from app.http.core.problems import refusing
 from app.http.core.routes import Given, pages, routed
+from app.memory.accounts import MemoryAccount, MemoryExhausted
 from tests.http.refusals import refusal_of
 from tests.inference.wire import error_of
 
@@ -37,6 +38,7 @@ LIVE = ["/health/live", "/v2/health/live", "/v2/health/ready", "/metrics"]
 
 document = pytest.mark.parametrize("path", DOCUMENTS)
 PLAIN = {"accept-encoding": "identity"}
+MEMORY = MemoryAccount(1 << 20)
 
 
 @document
@@ -149,7 +151,7 @@ def test_a_request_stays_what_it_is() -> None:
     body: Any = None
     for method in ("GET", "HEAD"):
         request = Request(method, "/", b"/", b"", [], body, {})
-        assert asyncio.run(telling(answer)(request)).status == 200
+        assert asyncio.run(telling(answer, MEMORY)(request)).status == 200
         assert request.method == method
     assert asked == ["GET", "GET"]
 
@@ -163,9 +165,22 @@ def test_who_asks_which_methods_there_are_is_not_refused() -> None:
 
     body: Any = None
     request = Request("OPTIONS", "/a", b"/a", b"", [], body, {})
-    reply = asyncio.run(refusing(telling(routed(there.routes)))(request))
+    reply = asyncio.run(refusing(telling(routed(there.routes), MEMORY))(request))
     assert (reply.status, reply.length, reply.headers) == (204, 0, [(b"allow", b"GET, HEAD, OPTIONS")])
     assert (request.refusal, request.route) == ("", "/a")
+
+
+def test_a_long_one_has_its_place_in_memory_until_it_is_sent() -> None:
+    """Clients that do not read it would fill the memory with it."""
+    content = bytes(1 << 19)
+    first, second = told(content)[0], told(content)[0]
+    assert MEMORY.used == 1 << 20
+    with pytest.raises(MemoryExhausted):
+        told(content)
+    short, _ = told(bytes(JOINED))
+    for reply in (first, second, short):
+        reply.sent()
+    assert MEMORY.used == 0
 
 
 def told(content: bytes, path: str = "/a", **headers: str) -> tuple[Reply, bytes]:
@@ -176,7 +191,7 @@ def told(content: bytes, path: str = "/a", **headers: str) -> tuple[Reply, bytes
 
     body: Any = None
     fields = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    reply = asyncio.run(telling(answer)(Request("GET", path, path.encode(), b"", [], body, fields)))
+    reply = asyncio.run(telling(answer, MEMORY)(Request("GET", path, path.encode(), b"", [], body, fields)))
     sent = b"".join(reply.pieces)
     assert reply.length == len(sent)  # nothing, of 304
     return reply, sent

@@ -1,11 +1,15 @@
 """413: each limit is named, at its own boundary, before memory is taken."""
 
 import gzip
+import itertools
 import json
+import math
 import re
+import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,10 @@ import msgpack
 import numpy as np
 import pytest
 
+from app.codecs.request_cache import MOST_BYTES
 from tests.codings import zstd
 from tests.conftest import RunningServer, ServerFactory, ours_only, running_server
+from tests.http.load import metric, resident, wait_until
 from tests.http.refusals import error_at, refusal_of
 from tests.http.wire import CHUNKED, JSON, chunks, connection, header, length
 from tests.messages import CELU, PARAMETERIZED_RELU, as_json, output_of, post_json, post_msgpack, request
@@ -376,6 +382,63 @@ def test_all_that_is_done_to_bodies_is_within_the_memory(start_server: ServerFac
         output_of(post_json(client, VALID))
     with peak_grows_by_at_most(limit + 32 * MIB, running), ThreadPoolExecutor(4) as clients:
         list(clients.map(one_client, range(4)))
+
+
+@ours_only
+def test_what_waits_on_connections_is_within_the_memory(start_server: ServerFactory) -> None:
+    """Of clients that send on and on and read nothing: requests whose turn has not come, long documents that they have
+    asked for, and headers that they do not end."""
+    limit, count = 16 * MIB, 300
+    running = start_server("--max-memory-bytes", str(limit), "--no-access-log")
+    asked = header(method=b"GET", path=b"/docs/assets/swagger-ui-bundle.js")
+    posted = header(MSGPACK, length(80_000)) + bytes(80_000)
+    fields = header(*(b"X-%d: y" % number for number in range(90)), method=b"GET", path=b"/v2")
+    kinds = [asked + posted * 4, asked + fields * 300, b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 8000]
+    with httpx.Client(base_url=running.url) as client, ExitStack() as opened:
+        output_of(post_json(client, VALID))
+        with peak_grows_by_at_most(limit + count * 128 * 1024, running):
+            for _, sent in zip(range(count), itertools.cycle(kinds), strict=False):
+                each = opened.enter_context(socket.socket())
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                each.connect(("127.0.0.1", running.port))
+                each.setblocking(False)
+                with suppress(OSError):
+                    each.send(sent)
+            wait_until(lambda: metric(client, "memory_bytes") > limit - 2 * MIB)
+            time.sleep(0.5)  # more of it may come
+            opened.close()
+            wait_until(lambda: metric(client, "memory_bytes") == 0)
+            output_of(post_json(client, VALID))
+
+
+def test_what_is_made_of_requests_is_kept_within_bytes(start_server: ServerFactory) -> None:
+    """For those that come again: here 2 MB each, of tables, of a few hundred."""
+
+    def average(shift: int) -> dict[str, Any]:
+        padding = {"StartPadding": [0, 120_000 + shift], "EndPadding": [0, 120_000 - shift]}
+        descs = {"InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 1]}}
+        window = {"Strides": [1, 1], "WindowSize": [1, 2], "IncludePadding": False}
+        return {"operator": {"Type": "AVERAGE_POOLING"} | descs | padding | window, "inputs": {"InputTensor": bytes(4)}}
+
+    def gradient(width: int) -> dict[str, Any]:
+        sizes = {"InputTensor": [1, 1, 1020, 2 + width], "InputGradientTensor": [1, 1, 510, 1 + width]}
+        descs = {name: {"DataType": "FLOAT32", "Sizes": each} for name, each in sizes.items()}
+        window = {"Strides": [1, 1], "WindowSize": [511, 2], "StartPadding": [0, 0], "EndPadding": [0, 0]}
+        operator = {"Type": "MAX_POOLING_GRAD", "Dilations": [1, 1]} | descs | window
+        return {"operator": operator, "inputs": {name: bytes(4 * math.prod(each)) for name, each in sizes.items()}}
+
+    messages = [*map(average, range(130)), *map(gradient, range(20))]
+    running = start_server("--threads", "1", "--no-access-log")
+    with httpx.Client(base_url=running.url, timeout=30) as client:
+        for message in (messages[0], messages[-1]):
+            assert post_msgpack(client, message).status_code == 200
+        before = resident(running.process.pid)
+        for message in messages:
+            for _ in range(2):
+                response = post_msgpack(client, message)
+                assert response.status_code == 200, response.text
+        assert resident(running.process.pid) - before < MOST_BYTES + 64 * MIB
+        assert 0 < metric(client, "cache_entries", cache="requests") < len(messages)
 
 
 @pytest.mark.parametrize("kind", ["many", "one"])

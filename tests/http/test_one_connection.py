@@ -18,6 +18,7 @@ from app.http.server import connection
 from app.http.server.connection import (
     CHUNK,
     CRUMBS,
+    FEW,
     IDLE_SECONDS,
     LINGER_SECONDS,
     LOCAL_SEND_BUFFER,
@@ -25,13 +26,14 @@ from app.http.server.connection import (
     SHORT,
     Connection,
 )
-from app.http.server.exchange import HELD
+from app.http.server.exchange import FIELD, HELD, OBJECTS
 from app.http.server.limit import RESERVE, RESERVE_SECONDS, ConnectionLimit
 from app.http.server.scratch import HEADER, LARGE, READ, Scratch
 from app.http.server.sender import AT_ONCE
 from app.http.server.transfers import LENT, NO_THREADS
 from app.http.server.turn import Turn
 from app.http.server.watches import HALF_CLOSED_SECONDS
+from app.memory.accounts import MemoryAccount
 from app.settings import Settings
 from app.steps import in_step
 from tests.http.clock import Timers
@@ -160,8 +162,10 @@ class One:
         self.transport = Transport(encrypts, peername=client, sockname=("127.0.0.1", 80), socket=lent)
         self.settings, self.limit = settings or Settings(), limit or ConnectionLimit()
         self.ends = Turn()
+        self.memory = MemoryAccount(self.settings.max_memory_bytes)
+        work = heeding(self._handle)
         self.connection = Connection(
-            heeding(self._handle), self.settings, self.limit, self.state, loop, self.ends, Scratch(), transfers
+            work, self.settings, self.limit, self.state, loop, self.ends, Scratch(), self.memory, transfers
         )
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
@@ -235,6 +239,11 @@ def get(path: str, *fields: bytes, method: bytes = b"GET", version: bytes = b"1.
 
 def post(path: str, length: int, *fields: bytes, version: bytes = b"1.1") -> bytes:
     return get(path, b"Content-Length: %d" % length, *fields, method=b"POST", version=version)
+
+
+def post_chunks(path: str, chunks: list[bytes]) -> bytes:
+    head = get(path, b"Transfer-Encoding: chunked", method=b"POST")
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in [*chunks, b""])
 
 
 def bodies(written: bytes) -> list[str]:
@@ -1005,6 +1014,177 @@ class TestReading:
             one.transport.is_closed = True
             one.connection.expect()
             assert one.transport.take() == b""
+
+        run(main)
+
+
+class TestAhead:
+    """What has come of requests before their turn is on the account, and nothing else is."""
+
+    def test_it_is_charged_until_its_turn(self) -> None:
+        async def main() -> None:
+            one, held = One(), []
+            one.receive(get("/wait"))
+            assert one.memory.used == 0, "its turn has come"
+            for piece in (get("/a", b"X: " + b"x" * 1000), post("/wait/body", 3000, b"Y: y"), b"y" * 1000, b"y" * 2000):
+                one.receive(piece)
+                held.append(one.memory.used)
+            alone, header, more, whole = held
+            assert 1000 + OBJECTS < alone < 1100 + OBJECTS + 2 * FIELD
+            assert OBJECTS < header - alone < 100 + OBJECTS + 3 * FIELD
+            assert (more - header, whole - more) == (1000, 2000)
+            one.receive(get("/last"))
+            await one.turn()
+            assert bodies(await one.answer("/wait")) == ["/wait", "/a"]
+            assert OBJECTS < one.memory.used < 100 + OBJECTS + FIELD
+            assert bodies(await one.answer("/wait/body")) == ["/wait/body", "/last"]
+            assert one.memory.used == 0
+
+        run(main)
+
+    def test_small_chunks_are_what_they_have(self) -> None:
+        """Each piece would take some forty bytes more."""
+
+        async def main() -> None:
+            one = One()
+            one.receive(get("/wait"), post_chunks("/body", [b"ab"] * 5000))
+            assert 10_000 < one.memory.used < 10_100 + OBJECTS + 2 * FIELD
+            (waiting,) = [each for each in one.connection._queue if not each.is_started]
+            assert len(waiting._pieces) == 1
+            await one.turn()
+            assert bodies(await one.answer("/wait")) == ["/wait", "/body"]
+            assert one.received == b"ab" * 5000
+
+        run(main)
+
+    def test_so_is_what_is_not_begun_since_its_client_takes_nothing(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.connection.pause_writing()
+            one.receive(post("/body", 5000) + bytes(5000))
+            assert one.memory.used > 5000
+            one.connection.resume_writing()
+            await one.turn()
+            assert (one.memory.used, one.paths) == (0, ["/body"])
+
+        run(main)
+
+    def test_near_its_end_little_is_read_behind_what_is_not_answered(self) -> None:
+        """And no more than that before there is an answer. Who has hung up is noticed."""
+
+        async def main() -> None:
+            one = One()
+            assert len(one.connection.get_buffer(-1)) == READ
+            others = one.memory.limit - READ + 1
+            one.memory.move(others)
+            assert len(one.connection.get_buffer(-1)) == HEADER
+            paths = ["/wait", *(f"/{number}" for number in range(900))]
+            data = b"".join(map(get, paths))
+            taken = one.read(data)
+            assert taken == HEADER
+            assert len(one.connection._queue) == FEW
+            assert not one.transport.is_read
+            await one.turn()
+            assert HEADER < one.memory.used - others < HEADER + 2 * OBJECTS
+            written = await one.answer("/wait")
+            while taken < len(data):
+                assert one.transport.is_read
+                taken += one.read(data[taken:])
+                written += await one.turn()
+            assert bodies(written) == paths
+            one.receive(post("/body", 5 * HEADER), bytes(5 * HEADER))
+            assert bodies(await one.turn()) == ["/body"]
+            assert one.read(get("/a") * 100) < SHORT
+            assert len(one.connection._queue) <= FEW, "of a short read, too"
+            assert bodies(await one.turn()) == ["/a"] * 100
+            assert one.memory.used == others
+            one.memory.move(-others)
+            assert len(one.connection.get_buffer(-1)) == READ
+            one.read(b"".join(map(get, paths)))
+            assert len(one.connection._queue) == PIPELINED
+
+        run(main)
+
+    def test_it_may_be_more_than_there_is(self) -> None:
+        async def main() -> None:
+            one = One()
+            one.memory.move(one.memory.limit)
+            one.receive(get("/wait"), post("/body", 1000) + bytes(1000))
+            assert one.memory.used > one.memory.limit + 1000
+            one.transport.is_closed = True
+            one.connection.connection_lost(None)
+            assert one.memory.used == one.memory.limit
+
+        run(main)
+
+    def test_nothing_is_left_however_it_ends(self) -> None:
+        """Whatever is sent, in whatever pieces, whoever goes when."""
+        requests = [
+            get("/a"),
+            get("/wait"),
+            get("/large"),
+            get("/fault"),
+            get("/ended"),
+            get("/steps"),
+            post("/body", 3000) + bytes(3000),
+            post("/a", 100_000) + bytes(100_000),
+            post("/fill", LARGE + 5) + bytes(LARGE + 5),
+            post("/body", 10, b"Expect: 100-continue") + bytes(10),
+            post_chunks("/body", [b"a", b"bc"] * 300),
+            get("/a", version=b"1.0"),
+            get("/last"),
+            b"GET / HTTP/1.1\r\n\r\n",
+        ]
+
+        async def end(rng: random.Random) -> int:
+            one = One(encrypts=rng.random() < 0.2)
+            others = rng.choice((0, 0, one.memory.limit - READ + 1, one.memory.limit))
+            one.memory.move(others)
+            weights = [*(3 for _ in requests[:-3]), 0.2, 0.2, 0.2]
+            data, most = b"".join(rng.choices(requests, weights, k=40)), 0
+            acts = rng.choices(
+                ("read", "answer", "turn", "pause", "resume", "eof", "end"), (12, 4, 6, 1, 3, 0.1, 0.1), k=90
+            )
+            is_paused = is_over = False
+            for act in acts:
+                if one.transport.is_closed:
+                    break
+                if act == "read" and one.transport.is_read and not is_over:
+                    data = data[one.read(data[: rng.choice((1, 50, SHORT, READ))]) :]
+                elif act == "answer" and (path := next((p for p, each in one.answers.items() if not each.done()), "")):
+                    await one.answer(path)
+                elif act == "turn":
+                    await one.turn()
+                elif act == "pause" and not is_paused:
+                    is_paused = True
+                    one.connection.pause_writing()
+                elif act == "resume" and is_paused:
+                    is_paused = False
+                    one.connection.resume_writing()
+                elif act == "eof" and not is_over:
+                    is_over = True
+                    one.connection.eof_received()
+                elif act == "end":
+                    one.connection.shutdown()
+                waiting = [each for each in one.connection._queue if not each.is_started]
+                if len(waiting) > 1:
+                    assert one.memory.used - others >= len(waiting) * OBJECTS
+                elif not (waiting or one.connection._further):
+                    assert one.memory.used == others
+                most = max(most, one.memory.used - others)
+            one.transport.is_closed = True
+            one.connection.connection_lost(None)
+            assert one.memory.used == others
+            for path in one.answers:
+                if not one.answers[path].done():
+                    await one.answer(path)
+            await one.turn()
+            assert one.memory.used == others
+            return most
+
+        async def main() -> None:
+            found = [await end(random.Random(seed)) for seed in range(60)]
+            assert sum(most > HEADER for most in found) > 15, "most of them are no test"
 
         run(main)
 

@@ -11,6 +11,7 @@ from app.http.server.connection import PIPELINED, Connection
 from app.http.server.limit import ConnectionLimit
 from app.http.server.scratch import Scratch
 from app.http.server.turn import Turn
+from app.memory.accounts import MemoryAccount
 from app.settings import Settings
 
 ASKED = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -51,7 +52,14 @@ def test_no_more_is_read_until_some_are_answered() -> None:
             return Reply(200, [(b"content-length", b"0")], Encoded(0, ()))
 
         connection = Connection(
-            handler, Settings(), ConnectionLimit(), ServerState(), asyncio.get_running_loop(), Turn(), Scratch()
+            handler,
+            Settings(),
+            ConnectionLimit(),
+            ServerState(),
+            asyncio.get_running_loop(),
+            Turn(),
+            Scratch(),
+            MemoryAccount(1 << 30),
         )
         connection.connection_made(transport)
         count = 2 * PIPELINED

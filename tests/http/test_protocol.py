@@ -22,6 +22,7 @@ from app.http.core.exchange import Disconnected, Handler, Reply, Request
 from app.http.server.connection import connections
 from app.http.server.framing import MAX_FIELDS
 from app.http.server.limit import ConnectionLimit
+from app.memory.accounts import MemoryAccount
 from app.settings import Settings
 from tests.http.wire import heeding
 
@@ -198,13 +199,13 @@ def running(
     settings: Settings,
     loop: str,
     application: Application | None = None,
-    connect: Callable[[Handler, Settings, ConnectionLimit], Any] = connections,
+    connect: Callable[[Handler, Settings, ConnectionLimit, MemoryAccount], Any] = connections,
 ) -> Iterator[Running]:
     application = application or Application()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
             application,
-            http=connect(heeding(application.handle), settings, ConnectionLimit()),
+            http=connect(heeding(application.handle), settings, ConnectionLimit(), MemoryAccount(1 << 30)),
             loop=loop,
             ws="none",
             lifespan="off",

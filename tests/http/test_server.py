@@ -20,6 +20,7 @@ from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit
 from app.http.server.server import Server, listen
 from app.http.server.tls import ADMITTED
+from app.memory.accounts import MemoryAccount
 from app.settings import Settings, Unusable
 from tests.preloaded import Preloaded
 
@@ -245,9 +246,8 @@ def test_who_has_connected_when_the_port_is_closed_is_answered() -> None:
         """The application, which is asked for nothing."""
 
     async def end() -> None:
-        config = uvicorn.Config(
-            nobody, lifespan="off", http=connections(handle, Settings(), ConnectionLimit()), log_config=None
-        )
+        connect = connections(handle, Settings(), ConnectionLimit(), MemoryAccount(1 << 30))
+        config = uvicorn.Config(nobody, lifespan="off", http=connect, log_config=None)
         config.load()
         server, listening = Server(config, lambda: None), listen("127.0.0.1", 0)
         server.lifespan = config.lifespan_class(config)

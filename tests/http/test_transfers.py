@@ -28,6 +28,7 @@ from app.http.server.scratch import LARGE, Scratch
 from app.http.server.transfers import ALONE, LENT, Receiving, Sending, Transfers, split
 from app.http.server.turn import Turn
 from app.main import _transfers
+from app.memory.accounts import MemoryAccount
 from app.memory.buffers import Buffer
 from app.settings import GIB, Settings
 
@@ -416,8 +417,8 @@ def test_a_connection_lends_its_socket_and_has_it_back(
         loop = asyncio.get_running_loop()
 
         def make() -> Connection:
-            settings, limit = Settings(), ConnectionLimit()
-            return Connection(echoing(parted), settings, limit, ServerState(), loop, Turn(), Scratch(), threads)
+            settings, limit, memory = Settings(), ConnectionLimit(), MemoryAccount(GIB)
+            return Connection(echoing(parted), settings, limit, ServerState(), loop, Turn(), Scratch(), memory, threads)
 
         async with await loop.create_server(make, "127.0.0.1", 0) as server:
             answer = await asyncio.to_thread(ask, server.sockets[0].getsockname()[1])

@@ -16,6 +16,7 @@ from app.http.core.exchange import JOINED, Handler, Reply, Request
 from app.http.server import turn
 from app.http.server.connection import Connection, connections
 from app.http.server.limit import ConnectionLimit
+from app.memory.accounts import MemoryAccount
 from app.settings import Settings
 from app.steps import here, in_step
 from tests.http.test_protocol import (
@@ -90,8 +91,10 @@ made: list[Connection] = []
 """The connections of the server that runs."""
 
 
-def noting(handler: Handler, settings: Settings, limit: ConnectionLimit) -> Callable[..., Connection]:
-    connect = connections(handler, settings, limit)
+def noting(
+    handler: Handler, settings: Settings, limit: ConnectionLimit, memory: MemoryAccount
+) -> Callable[..., Connection]:
+    connect = connections(handler, settings, limit, memory)
 
     def make(**given: Any) -> Connection:
         connection: Connection = connect(**given)

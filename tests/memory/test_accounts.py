@@ -95,6 +95,24 @@ def test_what_is_kept_for_later_makes_room() -> None:
         assert gone == [1 << 20, 2 << 20]
 
 
+def test_what_is_there_already_may_be_more_than_the_limit() -> None:
+    """Nothing is promised until it is less, nothing kept for later, and all of it can be given back."""
+    account = MemoryAccount(8 << 20, 8 << 20)
+    with account.open() as share:
+        share.buffer(1 << 20)
+        account.move(8 << 20, is_there=True)
+        assert (account.used, account.free, share.free) == (9 << 20, 0, 0)
+        with pytest.raises(MemoryExhausted, match="1 bytes wanted, 0 of"):
+            share.take(1)
+        account.move(1, is_there=True)
+        share.give(1 << 20)
+        assert account.pool.idle_bytes == 0
+    account.move(-(8 << 20) - 1, is_there=True)
+    assert (account.used, account.free) == (0, 8 << 20)
+    with account.open() as share:
+        share.take(8 << 20)
+
+
 def test_only_workers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event loop has nobody to wait for."""
     slept: list[float] = []

@@ -28,7 +28,7 @@ from app.http.server import rehearsal
 from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit
 from app.http.telemetry.metrics import Metrics
-from app.memory.accounts import MemoryShare
+from app.memory.accounts import MemoryAccount, MemoryShare
 from app.memory.buffers import Buffer, beginning
 from app.models.onnx.reading import Port, Signature
 from app.models.repository.model import LoadedModel, SizedModel, SizesOfAll
@@ -393,7 +393,7 @@ def test_a_rehearsal_that_fails_holds_up_no_start(
             self.transport = transport
 
     limit = ConnectionLimit()
-    connect = connections(rehearsal.rehearsing(handle), Settings(), limit)
+    connect = connections(rehearsal.rehearsing(handle), Settings(), limit, MemoryAccount(1 << 30))
     config = uvicorn.Config("none", log_config=None)  # which would be that of all tests after it
     make = Cutting if fault == "cuts" else lambda: connect(config, ServerState(), {})
     asyncio.run(rehearsal.rehearse(make, lambda: [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"] * 2))

@@ -474,9 +474,9 @@ def test_a_config_that_notepad_wrote(tmp_path: Path) -> None:
 
 
 def test_who_imports_a_model_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each half a millisecond, and ends where nobody waits for it any more."""
+    """Each two milliseconds, and ends where nobody waits for it any more."""
     now, slept, ends = [0], list[int](), [False]
-    clock = SimpleNamespace(perf_counter=lambda: now[0] / (1 << 13), sleep=lambda seconds: slept.append(now[0]))
+    clock = SimpleNamespace(perf_counter=lambda: now[0] / (1 << 11), sleep=lambda seconds: slept.append(now[0]))
     monkeypatch.setattr("app.models.repository.model.time", clock)
     pause = pausing(lambda: ends[0])
     for now[0] in range(16):

@@ -30,9 +30,12 @@ INLINE = 1 << 22
 MOST_OF_A_CALL = 1 << 25
 """Work, after which a thread looks whether it is to go on: some 5 ms."""
 
+CALL_BYTES = 1 << 11
+"""Of memory, that a call takes to be made ready, and some 15 us."""
+
 MOST_CALLS, LONGEST_CALL = 1 << 12, 1 << 34
-"""In how many a kernel's work may be done, and work of one that cannot be cut. A call takes 2 KiB and some 15 us to be
-made ready: of large windows, as of padding, there would be gigabytes of them, over tensors of a few MiB."""
+"""In how many a kernel's work may be done, and work of one that cannot be cut: of large windows, as of padding, there
+would be gigabytes of calls, over tensors of a few MiB."""
 
 
 class TooMuchWork(Exception):
@@ -63,6 +66,7 @@ class Making:
         self._called: tuple[array[int], Sequence[Function]] | None = None
         """The table with the addresses of functions, and these; while they live, so does their code."""
         self._own_bytes, self._team = calls.own_bytes, team
+        self.kept_bytes = CALL_BYTES * len(made)
 
     @property
     def is_ready(self) -> bool:
@@ -135,6 +139,10 @@ class CallsKernel:
     @property
     def own_bytes(self) -> int:
         return self._calls.own_bytes + self._most_apart
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._making.kept_bytes + sum(each.nbytes for each in self._kept)
 
     def calls(self) -> Calls:
         return self._calls

@@ -6,6 +6,7 @@ What their formulas say element by element, without a step of its own for each.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,6 +83,10 @@ class ArrayKernel:
     @property
     def runs_inline(self) -> bool:
         return self._elements <= 1 << 16
+
+    @property
+    def kept_bytes(self) -> int:
+        return sum(each.nbytes for each in self._work.counts) if isinstance(self._work, _Averages) else 0
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
@@ -237,18 +242,25 @@ def _pooling(operator: AveragePooling | AveragePooling1 | MaxPooling, positions:
         return largest
     if not operator.IncludePadding and max(positions) > MOST_COUNTED:
         return None
-    whole = float(math.prod(windows.extents))
     counts = [] if operator.IncludePadding else [*counts_inside(windows)]
+    return _Averages(meetings, counts, float(math.prod(windows.extents)))
 
-    def average(inputs: Sequence[Array], output: Array) -> None:
+
+@dataclass(frozen=True, eq=False)
+class _Averages:
+    """Work: totals where windows and the tensor meet, divided by what is inside along each dimension, or by `whole`."""
+
+    meetings: Sequence[tuple[Any, Any, tuple[int, ...]]]
+    counts: Sequence[Array]
+    whole: float
+
+    def __call__(self, inputs: Sequence[Array], output: Array) -> None:
         total = np.zeros(output.shape)
         with np.errstate(all="ignore"):
-            for there, here, axes in meetings:
+            for there, here, axes in self.meetings:
                 x = inputs[0][here]
                 total[there] += np.add.reduce(x, axes, np.float64, keepdims=True) if axes else x
-            output[...] = total / (_divisors(counts) if counts else whole)
-
-    return average
+            output[...] = total / (_divisors(self.counts) if self.counts else self.whole)
 
 
 def _divisors(counts: Sequence[Array]) -> Array:

@@ -177,6 +177,10 @@ class ConvolutionKernel:
                 copied += tensor.desc.elements if place else self._item * min(self._batch, 2)  # the next one, and this
         return self._job.own_bytes + 4 * copied
 
+    @property
+    def kept_bytes(self) -> int:
+        return self._job.kept_bytes + self._zeros.nbytes
+
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:

@@ -64,6 +64,7 @@ class ConvolutionJob:
         self._loop, self._turns = loop, Code(team.compiler, _TURNS)
         self.own_bytes = self._job.threads * self._own + LINE
         """What threads pack at the same time."""
+        self.kept_bytes = loop.kept_bytes + 8 * len(self._frames)
 
     @property
     def is_ready(self) -> bool:

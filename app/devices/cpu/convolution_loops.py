@@ -3,6 +3,7 @@
 import math
 from array import array
 from collections.abc import Iterator, Sequence
+from sys import getsizeof
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -130,6 +131,7 @@ class ConvolutionLoop:
         self.frames = frames
         self.scratch = scratch
         self.factor = factor
+        self.kept_bytes = (0 if table is None else table.nbytes) + sum(map(getsizeof, frames))
 
 
 class ItemWork(NamedTuple):

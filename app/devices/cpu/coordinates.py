@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.contract.constants import DataType
-from app.devices.cpu.alone import Making
+from app.devices.cpu.alone import CALL_BYTES, Making
 from app.devices.cpu.calls import Call, Calls, Of, Pointer, part_of, pieces
 from app.devices.cpu.llvm.compiler import Compiler
 from app.devices.cpu.llvm.coordinate_loops import WATCH, CoordinateLoops
@@ -19,7 +19,7 @@ from app.devices.cpu.numpy.coordinates import CoordinateCalls
 from app.devices.cpu.tensors import Tensor
 from app.devices.cpu.threads import RAN, Threads
 from app.devices.device import ExecutionRecord, ensuring
-from app.devices.layout import Index, blocks, check_ends
+from app.devices.layout import BLOCK_BYTES, Index, blocks, check_ends
 from app.formula.expansions import Ask
 from app.formula.structures import Structures
 from app.memory.addresses import address_of
@@ -101,6 +101,10 @@ class CoordinateKernel:
             return self._loops.is_small(self._elements, self._terms) and self._making.is_ready
         return self._elements * self._terms * self._operations <= SMALL_WORK
 
+    @property
+    def kept_bytes(self) -> int:
+        return CALL_BYTES * self._count(self._loops) if self._loops else BLOCK_BYTES * len(self._blocks)
+
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]
     ) -> ExecutionRecord:
@@ -161,15 +165,19 @@ class CoordinateKernel:
         frame, target, places = loops.frame(self._arguments, part, self._output.strides, layouts)
         return _Frame(frame, target, [places[tensor.name] for tensor in read])
 
+    def _count(self, loops: CoordinateLoops) -> int:
+        """In about how many calls it is done."""
+        sizes = self._output.desc.Sizes
+        return _pieces(loops.work(self._elements, self._terms, sizes[-1] if sizes else 1), self._threads.most)
+
     def calls(self) -> Calls | None:
         loops = self._loops
         if not loops:
             return None
         sizes = self._output.desc.Sizes
         width = sizes[-1] if sizes else 1
-        total = loops.work(self._elements, self._terms, width)
         made = []
-        for block in blocks(sizes, -(-self._elements // _pieces(total, self._threads.most))):
+        for block in blocks(sizes, -(-self._elements // self._count(loops))):
             part = part_of(block, sizes)
             frame, target, places = self._frame(loops, part)
             pointers = [Pointer(place, Of.INPUT, number) for place, number in zip(places, self._reads, strict=True)]

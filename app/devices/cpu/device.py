@@ -58,7 +58,7 @@ from app.devices.cpu.transposed import transposed_kernel
 from app.devices.cpu.weighted_sums import weighted_sums_kernel
 from app.devices.cpu.window_sums import window_sums_kernel
 from app.devices.device import Cancelled, DeviceInfo, ExecutionRecord, InTurn, Kernel
-from app.devices.layout import Index, blocks, walk
+from app.devices.layout import BLOCK_BYTES, Index, blocks, walk
 from app.devices.schedules import OneByOne, Prepare, Segment, known_inputs, schedule_kernel
 from app.formula.structures import Questions, Structures
 from app.graphs.schedule import InitializedGraph
@@ -322,6 +322,11 @@ class NumpyKernel:
         if form.is_tabled:
             self._tables = tables
             self._table = tables.of(routine, arguments, form.types[-1])
+
+    @property
+    def kept_bytes(self) -> int:
+        table = self._table.bytes if self._table else 0  # which others may have, too
+        return BLOCK_BYTES * len(self._blocks) + table
 
     @property
     def runs_inline(self) -> bool:

@@ -64,6 +64,10 @@ class _PackedKernel(CallsKernel):
         ]
         super().__init__(compiled, Calls([each for each in stages if each], own), loops.team)
 
+    @property
+    def kept_bytes(self) -> int:
+        return super().kept_bytes + self._made.kept_bytes
+
 
 def _copied(desc: TensorDesc, of: Of, number: int, place: int, loops: LoopCode) -> Iterator[Call]:
     """An input's elements, to where they are packed in memory of the kernel's own, or an output's from there."""

@@ -111,7 +111,6 @@ class PoolKernel(CallsKernel):
         team: Team,
     ) -> None:
         """The `counts` are those of averages."""
-        self._counts = counts
         stride = space.strides[2]
         width = team.compiler.vector_floats
         together = min(-(-space.positions[2] // width), TOGETHER)
@@ -133,4 +132,4 @@ class PoolKernel(CallsKernel):
             Call(code, array("q", [0, 0, 0, table, part.start, part.stop, *numbers]), pointers, work * len(part))
             for part in portions(range(channels), work, team.most)
         ]
-        super().__init__(compiled, Calls([made]), team)
+        super().__init__(compiled, Calls([made]), team, [] if counts is None else [counts])

@@ -86,6 +86,10 @@ class RecurrentKernel:
         copied = sum(each.copied_bytes for each in self._inputs if not (each.name in WEIGHTS and each.desc.is_packed))
         return made + copied + self._layer.calls.own_bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        return self._making.kept_bytes
+
     def calls(self) -> Calls | None:
         return self._layer.calls if self._is_direct and self._layer.calls.own_bytes <= MOST_OWN else None
 

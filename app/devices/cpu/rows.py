@@ -23,7 +23,7 @@ from app.devices.cpu.llvm.loop_calls import RowCall
 from app.devices.cpu.routines import Routine, routine_of, run_routine
 from app.devices.cpu.threads import BLOCK_ELEMENTS, RAN, Threads
 from app.devices.device import ExecutionRecord
-from app.devices.layout import blocks, grouped
+from app.devices.layout import BLOCK_BYTES, blocks, grouped
 from app.formula.expansions import Ask
 from app.formula.stages import FormulaStage, FormulaStages
 from app.formula.structures import Structures
@@ -198,6 +198,10 @@ class NumpyRowKernel:
     def own_bytes(self) -> int:
         """What loops take for all elements of the groups that they are at; NumPy's calls have blocks of a few MiB."""
         return self._call.scratch_bytes if self._call else 0
+
+    @property
+    def kept_bytes(self) -> int:
+        return BLOCK_BYTES * (len(self._groups) + len(self._parts))
 
     def dispatch(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], cancelled: Callable[[], bool]

@@ -32,7 +32,7 @@ from app.devices.cpu.llvm.tables import (
 from app.devices.cpu.llvm.team import Team
 from app.devices.cpu.llvm.waiting import lot
 from app.devices.cpu.threads import RAN
-from app.devices.device import ExecutionRecord, Kernel, ensuring
+from app.devices.device import ExecutionRecord, Kernel, ensuring, kept_bytes
 from app.devices.schedules import KernelPart, Rooms
 from app.graphs.schedule import Place, Room, Step
 from app.memory.addresses import LINE, address_of, whole_lines
@@ -110,6 +110,11 @@ class Run:
     def own_bytes(self) -> int:
         parts = [part.own_bytes for part in self._parts if isinstance(part, KernelPart)]
         return self._layout.table_bytes + max(parts, default=0)
+
+    @property
+    def kept_bytes(self) -> int:
+        tables = (self._ready.maxlen or 0) * self._layout.table_bytes
+        return tables + self._layout.kept_bytes + sum(map(kept_bytes, self._kernels))
 
     def run(self, rooms: Rooms, cancelled: Callable[[], bool]) -> ExecutionRecord:
         watch, table = Watch(ensuring(cancelled)), self._taken()
@@ -261,6 +266,11 @@ class _Layout:
     def table_bytes(self) -> int:
         """Of a table, with the memory of its own and what it takes to begin both at cache lines."""
         return 8 * len(self.words) + self.own_bytes + 3 * LINE
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of what tables are made of."""
+        return 8 * (len(self.words) + len(self.moves) + len(self.bounds))
 
 
 class _Table:

@@ -42,6 +42,8 @@ class Table:
         self._computed = 0
         self.results: Array | None = None
         """By the bits of the argument."""
+        self.bytes = EVERY * dtype.itemsize
+        """Of these, once they are there."""
 
     def is_due(self, elements: int) -> bool:
         """Whether so many more elements are worth the table that there is not yet."""

@@ -126,6 +126,10 @@ class TransposedKernel:
             copied += _TURNED * 4 * self._given[1].desc.elements
         return 4 * math.prod(self._results) + copied + max(own.calls.own_bytes for own in self._own.values())
 
+    @property
+    def kept_bytes(self) -> int:
+        return sum(making.kept_bytes for making in {id(each): each for _, each in self._rounds}.values())
+
     def calls(self) -> Calls | None:
         return self._calls
 

@@ -5,7 +5,7 @@ DELETE that depends on an entity tag goes by what GET tells (RFC 9110, 13.2.2).
 
 import asyncio
 import gzip
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from hashlib import sha256
 from typing import Any
 
@@ -14,9 +14,10 @@ from starlette.exceptions import HTTPException
 from app.codecs.codec import Encoded
 from app.codecs.request_cache import LastUsed
 from app.http.core.compression import coding_of_answer
-from app.http.core.exchange import Handler, RawHeaders, Reply, Request
+from app.http.core.exchange import JOINED, Handler, RawHeaders, Reply, Request, nothing
 from app.http.core.media_types import accepts_gzip
 from app.http.core.problems import INFERENCE_PATHS
+from app.memory.accounts import MemoryAccount
 
 LEAST = 1 << 10
 """Bytes of a document that is worth to be compressed."""
@@ -33,11 +34,12 @@ _packed_before: LastUsed[str, bytes] = LastUsed(512, 1 << 22)
 _CONDITIONS = frozenset((b"if-match", b"if-none-match"))
 
 
-def telling(handler: Handler) -> Handler:
+def telling(handler: Handler, memory: MemoryAccount) -> Handler:
     """Middleware around what answers GET.
 
     What says nothing else of itself gets an entity tag (RFC 9110, 8.8.3) and may be kept, to be asked for each time
-    whether it is still the same. It depends on Accept and Accept-Encoding, unless it has said itself on what.
+    whether it is still the same. It depends on Accept and Accept-Encoding, unless it has said itself on what. As long
+    as a long one is not sent it has its place in `memory`.
     """
 
     async def told(request: Request) -> Reply:
@@ -47,7 +49,7 @@ def telling(handler: Handler) -> Handler:
             reply = await handler(request)
         finally:
             request.method = asked
-        return await _told(request, reply)
+        return await _told(request, reply, memory)
 
     async def drop(request: Request) -> Reply:
         if not _CONDITIONS.isdisjoint(request.headers) and (await told(request)).status == 304:
@@ -93,8 +95,9 @@ def _tag_of(content: bytes) -> str:
     return f'"{sha256(content).hexdigest()[:32]}"'
 
 
-async def _told(request: Request, reply: Reply) -> Reply:
-    """`reply` to a GET, in the form that the client has use for."""
+async def _told(request: Request, reply: Reply, memory: MemoryAccount) -> Reply:
+    """`reply` to a GET, in the form that the client has use for. Raises HTTPException 412, LimitExceeded,
+    MemoryExhausted."""
     if reply.status != 200:
         return reply
     headers = dict(reply.headers)
@@ -115,7 +118,16 @@ async def _told(request: Request, reply: Reply) -> Reply:
             return Reply(304, [*own, *(each for each in added if each[0] != b"content-encoding")], Encoded(0, ()))
     kept = [each for each in reply.headers if each[0] != b"content-length"]
     length = (b"content-length", b"%d" % len(packed))
-    return Reply(200, [*kept, length, *added], Encoded(len(packed), (packed,)))
+    return Reply(200, [*kept, length, *added], Encoded(len(packed), (packed,)), _held(memory, len(packed)))
+
+
+def _held(memory: MemoryAccount, size: int) -> Callable[[], None]:
+    """What gives `size` bytes back, which are held from now on if an answer of so many may wait for its client."""
+    if size <= JOINED:
+        return nothing
+    share = memory.open()
+    share.take(size)
+    return share.close
 
 
 def _wants_gzip(request: Request) -> bool:

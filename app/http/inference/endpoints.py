@@ -260,7 +260,9 @@ class InferEndpoint:
         key = model.loaded.cache_key if isinstance(model, FileModel) else model
         reader = self._readers.get(key)
         if reader is None:
-            reader = self._readers[key] = InferenceReader(self._service, self.regions, MOST, MOST_BYTES)
+            reader = self._readers[key] = InferenceReader(
+                self._service, self.regions, MOST, MOST_BYTES, is_of_model=True
+            )
         return reader
 
     async def _compiled(self, exchange: _Exchange, body: Body, model: LoadedModel, sizes: SizesOfAll) -> _Done:

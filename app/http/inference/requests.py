@@ -150,8 +150,18 @@ class Inference:
 class InferenceReader:
     """Reads inference requests. `cache` has what was made of the last ones, by their model and structure."""
 
-    def __init__(self, service: Service, regions: Regions, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        service: Service,
+        regions: Regions,
+        most: int = MOST,
+        most_bytes: int = MOST_BYTES,
+        *,
+        is_of_model: bool = False,
+    ) -> None:
+        """What was prepared for requests is the model's, if it is that of one, and else the requests'."""
         self._service = service
+        self._is_of_model = is_of_model
         self._regions = regions
         self.cache: LastUsed[tuple[str, bytes], Inference] = LastUsed(most, most_bytes)
         self._doorkeeper = Doorkeeper(most)
@@ -193,7 +203,8 @@ class InferenceReader:
         inference, parts.regions = await self._judge(name, model, parts.structure, only_light=only_light)
         key = name, parts.structure
         if len(parts.structure) <= LONGEST and self._doorkeeper.admits(key):
-            self.cache.add(key, inference, len(parts.structure))
+            made_bytes = 0 if self._is_of_model else inference.prepared.kept_bytes
+            self.cache.add(key, inference, len(parts.structure) + made_bytes)
         _check(inference, parts)
         return inference
 

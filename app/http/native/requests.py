@@ -108,11 +108,11 @@ class Reader(ABC):
         """The same as `read`, of what `find` does not find. Without `cancelled` only of what takes no time: raises
         TooHeavy for anything else."""
 
-    def remember(self, dispatch: Dispatch, codec: Decoder, body: Body) -> None:
-        """Have `find` find those like it."""
+    def remember(self, dispatch: Dispatch, codec: Decoder, body: Body, made_bytes: int = 0) -> None:
+        """Have `find` find those like it, for which so much was made."""
         spans = [value for _, _, value in dispatch.inputs if isinstance(value, Span)]
         if len(spans) == len(dispatch.inputs):
-            self._known.add(codec, body, spans, dispatch)
+            self._known.add(codec, body, spans, dispatch, made_bytes)
 
 
 class DispatchReader(Reader):
@@ -140,7 +140,7 @@ class DispatchReader(Reader):
         await in_step()
         dispatch = dispatch_of(self.service, prepared, _each(request), request.data)
         data = dispatch.data(codec, body, memory)
-        self.remember(dispatch, codec, body)
+        self.remember(dispatch, codec, body, prepared.kept_bytes)
         return dispatch, data
 
     def _graph(
@@ -159,7 +159,7 @@ class DispatchReader(Reader):
         prepared = self.service.prepare_graph(compiled, request.device)
         dispatch = dispatch_of(self.service, prepared, bound, request.data)
         if not compiled.memory_bytes:  # else it has tensors that lie in this request's memory
-            self.remember(dispatch, codec, body)
+            self.remember(dispatch, codec, body, prepared.kept_bytes)
         return dispatch, {each.name: graph.inputs[each.name] for each in bound}
 
 

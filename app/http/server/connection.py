@@ -18,7 +18,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -29,6 +29,7 @@ from uvicorn.server import ServerState
 from app.http.core.answers import grouped
 from app.http.core.exchange import JOINED, Address, Disconnected, Handler, RawHeaders, Reply, Request, resumed
 from app.http.core.headers import Headers
+from app.http.server.ahead import Ahead
 from app.http.server.exchange import Exchange
 from app.http.server.framing import Framing, header_bytes
 from app.http.server.limit import RESERVE_SECONDS, ConnectionLimit
@@ -39,6 +40,7 @@ from app.http.server.sender import Sender
 from app.http.server.transfers import NO_THREADS, Transfers
 from app.http.server.turn import Turn, fault
 from app.http.server.watches import GONE_SECONDS, HALF_CLOSED_SECONDS, Deadline, Watch, has_gone
+from app.memory.accounts import MemoryAccount
 from app.memory.buffers import Buffer
 from app.settings import Settings
 
@@ -77,6 +79,10 @@ PIPELINED = 16
 """Requests that a connection has been sent and has not answered, from which on it reads no more, nor takes more of what
 it has read: a read can bring 20,000, each of which takes memory."""
 
+FEW = 2
+"""The same where the account of all requests' memory is nearly full. Behind one that is being answered the connection
+reads, or nobody would notice that its client has gone."""
+
 
 @dataclass(eq=False, repr=False, slots=True)
 class Connection(asyncio.BufferedProtocol):
@@ -89,6 +95,8 @@ class Connection(asyncio.BufferedProtocol):
     loop: asyncio.AbstractEventLoop
     _turn: Turn
     _scratch: Scratch
+    memory: InitVar[MemoryAccount]
+    """Of all requests."""
     _transfers: Transfers = NO_THREADS
     transport: asyncio.Transport = field(init=False)
     _framing: Framing = field(init=False)
@@ -98,7 +106,11 @@ class Connection(asyncio.BufferedProtocol):
     _queue: deque[Exchange] = field(default_factory=deque)
     """Those that are not answered yet; the first one is in its handler's hands."""
     _further: Buffer | None = None
-    """What was read and waits until some are answered. There is none when fewer than PIPELINED - 1 are left."""
+    """What was read and waits until some are answered. There is none where no request waits."""
+    _ahead: Ahead = field(init=False)
+    """What those take whose turn has not come."""
+    _most: int = PIPELINED
+    """Requests from which on it reads no more."""
     _newest: Exchange | None = None
     """Whose body is being received, or was the last to be."""
     _chunks: int = 0
@@ -131,7 +143,8 @@ class Connection(asyncio.BufferedProtocol):
     _reader: Reader = field(init=False)
     _sender: Sender = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, memory: MemoryAccount) -> None:
+        self._ahead = Ahead(memory)
         self._framing = Framing(self, self._settings.max_header_bytes)
         self._header_deadline, self._idle_deadline, self._end_deadline = (Deadline(self.loop) for _ in range(3))
 
@@ -212,6 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             if newest.is_started:
                 return False
             self._queue.pop()
+            self._count_ahead()
             if not self._queue:
                 return False
         self._is_half_closed = True
@@ -231,9 +245,12 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> Buffer:
         newest = self._newest
         if newest is None or not newest.is_direct:
+            has_room = self._ahead.has_room()
+            self._most = PIPELINED if has_room else FEW
             if self._are_small:
                 return self._scratch.take(CRUMBS)
-            return self._scratch.take(HEADER if newest is not None and newest.announced > LARGE else READ)
+            takes_much = has_room and (newest is None or newest.announced <= LARGE)
+            return self._scratch.take(READ if takes_much else HEADER)
         target = self._reader.buffer(newest)
         return self._scratch.take(min(newest.left, READ)) if target is None else target
 
@@ -260,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_refused:
             return  # lingering (see _close_gently), or behind the last request
         try:
-            if len(data) > SHORT or self._further:
+            if len(data) > SHORT or self._further or self._most < PIPELINED:
                 self._take(data)
             else:
                 self._framing.feed(data)
@@ -270,6 +287,13 @@ class Connection(asyncio.BufferedProtocol):
             # A header that came in one read, as nearly all do, needs no timer.
             if self._framing.in_header:
                 self._expect_header()
+        if len(self._queue) > 1 or self._further:
+            self._count_ahead()
+            if len(self._queue) >= self._most:
+                self.hold()
+
+    def _count_ahead(self) -> None:
+        self._ahead.count(self._queue, self._further)
 
     def _take(self, data: Buffer) -> None:
         """Take one header or body after another, until as many requests wait as may. Raises HTTPException."""
@@ -280,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
             newest = self._newest
             if newest is not None and not newest.is_whole:
                 size = max(newest.left, 0) or SHORT  # it may come in chunks
-            elif len(self._queue) < PIPELINED:
+            elif len(self._queue) < self._most:
                 size = header_bytes(data)
             else:
                 self._further = data if further else memoryview(bytes(data))
@@ -314,8 +338,6 @@ class Connection(asyncio.BufferedProtocol):
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and version != "1.0":
             exchange.expects = True
         self._queue.append(exchange)
-        if len(self._queue) >= PIPELINED:
-            self.hold()
 
     def piece(self, data: bytes) -> None:
         if self._newest is not None:
@@ -334,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
     # What exchanges call
 
     def want(self) -> None:
-        if len(self._queue) < PIPELINED and not self._further:
+        if len(self._queue) < self._most and not self._further:
             self._reader.want()
 
     def hold(self) -> None:
@@ -360,12 +382,17 @@ class Connection(asyncio.BufferedProtocol):
         work, self._work = self._work, None
         if work is None:
             self._is_ready = False
-            if not self._queue or not self._sender.is_free() or self.transport.is_closing():
+            if not self._queue or self.transport.is_closing():
+                return False
+            if not self._sender.is_free():
+                self._count_ahead()
                 return False
             exchange = self._queue[0]
             if exchange.is_started:
                 return False
             exchange.is_started = True
+            if self._ahead.held:
+                self._ahead.begin(exchange)
             if self._waiting:
                 self.send_waiting()
                 self.end_answer()
@@ -475,6 +502,7 @@ class Connection(asyncio.BufferedProtocol):
     def _part(self) -> None:
         """What is not answered will not be."""
         queue, self._queue, self._further = self._queue, deque(), None
+        self._count_ahead()
         for exchange in queue:
             exchange.part()
 
@@ -602,8 +630,15 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
 
 
-def connections(handler: Handler, settings: Settings, limit: ConnectionLimit, transfers: Transfers = NO_THREADS) -> Any:
-    """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`."""
+def connections(
+    handler: Handler,
+    settings: Settings,
+    limit: ConnectionLimit,
+    memory: MemoryAccount,
+    transfers: Transfers = NO_THREADS,
+) -> Any:
+    """What makes the connections that answer with `handler`, for `uvicorn.Config(http=...)`. `memory` is what requests
+    have."""
 
     turn, scratch = Turn(), Scratch()
 
@@ -614,7 +649,7 @@ def connections(handler: Handler, settings: Settings, limit: ConnectionLimit, tr
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Connection:
         loop = _loop or asyncio.get_running_loop()
-        return Connection(handler, settings, limit, server_state, loop, turn, scratch, transfers)
+        return Connection(handler, settings, limit, server_state, loop, turn, scratch, memory, transfers)
 
     return connect
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 from starlette.exceptions import HTTPException
@@ -13,6 +14,12 @@ from app.memory.buffers import Buffer
 
 HELD = 1 << 16
 """Bytes of a body that wait to be taken while more of it is read."""
+
+OBJECTS, FIELD = 1 << 10, 176
+"""Bytes that a request takes beside what was sent, and that each field of its header does."""
+
+_SCATTERED = 8
+"""Pieces of a body that wait as they came. Each has a header of its own, and small chunks come by the thousand."""
 
 
 class Connection(Protocol):
@@ -65,6 +72,10 @@ class Exchange:
     """A thread receives it. Whoever waited may have gone meanwhile."""
     request: Request | None = None
     """Until somebody has it in hands: it refers to this, and what refers to itself is not gone by itself."""
+    _header_bytes: int = 0
+    """That its header takes, if it waits for its turn."""
+    charged: int = 0
+    """Bytes that it was charged for while it waited."""
     _pieces: list[bytes] = field(default_factory=list)
     _piece_bytes: int = 0
     _waiter: asyncio.Future[None] | None = None
@@ -120,6 +131,17 @@ class Exchange:
         """Whether as much of the body has come as is to wait here: of a large one that nobody has taken anything of,
         what came with the header, since the rest goes straight into a buffer."""
         return self._piece_bytes > (HELD if self.received or self.announced <= LARGE else 0)
+
+    def waiting_bytes(self) -> int:
+        """Bytes of memory that it takes while its turn has not come."""
+        request = self.request
+        if request is not None and not self._header_bytes:
+            fields = request.raw_headers
+            sent = sum(map(len, chain((request.raw_path, request.query), *fields)))
+            self._header_bytes = OBJECTS + FIELD * len(fields) + sent
+        if len(self._pieces) > _SCATTERED:
+            self._pieces = [b"".join(self._pieces)]
+        return self._header_bytes + self._piece_bytes
 
     def add(self, data: bytes) -> None:
         """Some more of the body."""

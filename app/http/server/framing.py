@@ -126,6 +126,8 @@ class Framing:
         self._unfinished_bytes = 0 if self._progress else self._unfinished_bytes + len(data)
         if self._unfinished_bytes > self._max_header_bytes:
             raise self._header_too_large()
+        if len(self._fields) > MAX_FIELDS:  # each takes many times what was sent of it
+            raise _too_many(self._fields)
 
     # What the parser calls
 
@@ -213,7 +215,7 @@ class Framing:
         """The fields by name, and the announced length. Raises HTTPException for what the parser lets pass."""
         fields = self._fields
         if len(fields) > MAX_FIELDS:
-            raise HTTPException(431, f"The request has {len(fields)} header fields; send at most {MAX_FIELDS}.")
+            raise _too_many(fields)
         # The sum is needed only if the reads that brought the header, and perhaps more, were larger than the limit.
         if self._header_reads > self._max_header_bytes:
             size = len(self._url) + sum(len(name) + len(value) + len(": \r\n") for name, value in fields)
@@ -255,6 +257,10 @@ class Framing:
         return HTTPException(
             431, f"The request's header is larger than {self._max_header_bytes} bytes; send fewer or shorter fields."
         )
+
+
+def _too_many(fields: list[tuple[bytes, bytes]]) -> HTTPException:
+    return HTTPException(431, f"The request has {len(fields)} header fields; send at most {MAX_FIELDS}.")
 
 
 def header_bytes(data: Buffer) -> int:
