@@ -109,6 +109,14 @@ def test_the_service_is_told_what_it_is_granted(pod: Resource) -> None:
     assert {each["httpGet"]["port"] for each in nested(container, "readinessProbe")} <= {"http", 8000}
 
 
+def test_variables_of_services_are_not_taken_for_settings() -> None:
+    """Kubernetes has DMLSERVE_PORT and others for a Service called dmlserve, in all pods beside it that do not say no."""
+    (service,) = resources(FOLDER / "kserve" / "service.yaml")
+    assert POD["enableServiceLinks"] is service["spec"]["predictor"]["enableServiceLinks"] is False
+    (container,) = RUNTIME["containers"]  # which other services use, too
+    assert env(container)["DMLSERVE_PORT"] == str(container["ports"][0]["containerPort"])
+
+
 def test_a_pod_ends_later_than_the_service() -> None:
     (container,) = POD["containers"]
     drain = float(env(container)["DMLSERVE_DRAIN_SECONDS"])
