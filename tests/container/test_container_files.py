@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.settings import Settings
 from tests.conftest import ServerFactory
 from tests.http.load import wait_until
 from tests.http.test_tls import make_certificate
@@ -160,6 +162,22 @@ def test_a_service_is_bounded_watched_and_restarted(name: str) -> None:
     assert not service["healthcheck"].get("disable")
     assert service["restart"] == "unless-stopped"
     assert service["stop_grace_period"]
+
+
+def test_variables_that_are_named_are_those_of_settings_or_of_the_compose_file() -> None:
+    """What a container is told, and what is said of it in comments and in the README."""
+    settings = {f"DMLSERVE_{name.upper()}" for name in Settings.model_fields}
+    text = (ROOT / "compose.yaml").read_text()
+    asked = {*re.findall(r"\$\{(DMLSERVE_\w+)", text)}
+    told = {
+        name for service in compose("--profile", "*")["services"].values() for name in service.get("environment", ())
+    }
+    told |= {each for name, rest in instructions() if name == "ENV" for each in re.findall(r"(\w+)=", rest)}
+    assert {name for name in told if name.startswith("DMLSERVE_")} <= settings
+    files = [path for path in (ROOT / "docker").rglob("*") if path.is_file()]
+    for path in (ROOT / "README.md", ROOT / "compose.yaml", *files):
+        named = {*re.findall(r"(?<!\w)DMLSERVE_[A-Z]+(?:_[A-Z]+)*", path.read_text())}
+        assert named <= settings | asked, path
 
 
 def test_ports_are_published_on_loopback_and_do_not_collide() -> None:

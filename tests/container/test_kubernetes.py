@@ -110,7 +110,7 @@ def test_the_service_is_told_what_it_is_granted(pod: Resource) -> None:
 
 
 def test_variables_of_services_are_not_taken_for_settings() -> None:
-    """Kubernetes has DMLSERVE_PORT and others for a Service called dmlserve, in all pods beside it that do not say no."""
+    """For a Service called dmlserve Kubernetes has DMLSERVE_PORT and others, in all pods beside it that allow it."""
     (service,) = resources(FOLDER / "kserve" / "service.yaml")
     assert POD["enableServiceLinks"] is service["spec"]["predictor"]["enableServiceLinks"] is False
     (container,) = RUNTIME["containers"]  # which other services use, too

@@ -470,8 +470,8 @@ def test_a_machine_with_less_memory_than_requests_may_hold_is_told_of(
 ) -> None:
     monkeypatch.setattr(machine, "memory_bytes", lambda: 6 * GIB)
     assert overcommitted(Settings(workers=1)) == overcommitted(Settings(workers=3, max_memory_bytes=2 * GIB)) == ""
-    assert "Requests may hold 8.0 GiB (max_memory_bytes, in each of 2 processes), and there are 6.0 GiB" in (
+    assert "Requests may hold 8.00 GiB (max_memory_bytes, in each of 2 processes), and there are 6.00 GiB" in (
         overcommitted(Settings(workers=2))
     )
     server = start_server("--max-memory-bytes", str(1 << 50))
-    assert "Requests may hold 1048576.0 GiB (max_memory_bytes), and there are " in server.log.read_text()
+    assert "Requests may hold 1048576.00 GiB (max_memory_bytes), and there are " in server.log.read_text()

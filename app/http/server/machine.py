@@ -43,7 +43,7 @@ def overcommitted(settings: Settings) -> str:
         return ""
     each = f", in each of {settings.workers} processes" if settings.workers > 1 else ""
     return (
-        f"Requests may hold {held / GIB:.1f} GiB (max_memory_bytes{each}), and there are {memory / GIB:.1f} GiB: the "
+        f"Requests may hold {held / GIB:.2f} GiB (max_memory_bytes{each}), and there are {memory / GIB:.2f} GiB: the "
         "system ends what takes more. With half of what there is, requests get 503 instead"
     )
 
