@@ -121,10 +121,13 @@ def test_a_pod_ends_later_than_the_service() -> None:
     (container,) = POD["containers"]
     drain = float(env(container)["DMLSERVE_DRAIN_SECONDS"])
     sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert POD["terminationGracePeriodSeconds"] > sleep + drain + Settings.model_fields["shutdown_seconds"].default
+    (service,) = resources(FOLDER / "kserve" / "service.yaml")
+    for grace in (POD["terminationGracePeriodSeconds"], service["spec"]["predictor"]["timeout"]):
+        assert grace > sleep + drain + Settings.model_fields["shutdown_seconds"].default
     ready = container["readinessProbe"]
     assert drain > ready["periodSeconds"] * ready["failureThreshold"], "or clients are sent to a closed port"
     assert RUNTIME["containers"][0]["lifecycle"] == container["lifecycle"]
+    assert env(RUNTIME["containers"][0])["DMLSERVE_DRAIN_SECONDS"] == env(container)["DMLSERVE_DRAIN_SECONDS"]
 
 
 def test_selectors_meet_the_pods() -> None:
