@@ -72,7 +72,7 @@ def test_the_image_checks_its_health_with_python_alone() -> None:
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 def test_the_health_check_finds_the_service_wherever_it_listens(start_server: ServerFactory, tmp_path: Path) -> None:
-    def is_healthy(**environment: str | int) -> bool:
+    def is_healthy(**environment: str | int | Path) -> bool:
         listening = {f"DMLSERVE_{name}": str(value) for name, value in environment.items()}
         return run(sys.executable, HEALTH, **listening).returncode == 0
 
