@@ -43,7 +43,7 @@ from app.http.native import routes as native
 from app.http.native.requests import DispatchReader
 from app.http.server.connection import connections
 from app.http.server.limit import ConnectionLimit, raise_descriptor_limit, room_for_connections
-from app.http.server.machine import has_gpu, suited
+from app.http.server.machine import has_gpu, overcommitted, suited
 from app.http.server.moving import Moving
 from app.http.server.process import Process
 from app.http.server.proxies import forwarded
@@ -226,6 +226,8 @@ def serve(settings: Settings, signals: Signals) -> NoReturn:
         log.warning(sentence)
     if why:
         log.info("Runs in %d process%s: %s", settings.workers, "es" if settings.workers > 1 else "", why)
+    if more := overcommitted(settings):
+        log.warning(more)
     slots = Slots(settings.workers + 1)  # one for this process, if others are the workers
     end_seconds = settings.drain_seconds + settings.shutdown_seconds
 

@@ -1,16 +1,20 @@
 """docker/haproxy/haproxy.cfg as HAProxy runs it, in front of replicas of which one drains and one dies."""
 
+import json
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from app.http.core.problems import PHRASES
 from app.operators.catalog import OPERATORS
 from app.operators.operator import PREFIX
 from tests.cluster.haproxy import FOLDER, Haproxy, executable, running_haproxy
@@ -93,6 +97,21 @@ def test_a_body_that_is_too_long_is_refused_before_it_comes(front: Front) -> Non
         answer = connection.recv(1 << 16)
     assert b" 413 " in answer.splitlines()[0]
     assert b'"status": 413' in answer
+
+
+@needs_haproxy
+def test_what_haproxy_refuses_itself_it_refuses_as_the_service_does(tmp_path: Path) -> None:
+    """Here there is no replica at all."""
+    text = (FOLDER / "haproxy.cfg").read_text()
+    told = {int(code): json.loads(said) for code, said in re.findall(r" status (\d+) .* string '([^']*)'", text)}
+    assert told.keys() == {408, 413, 502, 503, 504}
+    for status, problem in told.items():
+        assert problem.keys() == {"type", "title", "status", "detail", "errors"}
+        assert (problem["status"], problem["title"]) == (status, PHRASES[status])
+    with running_haproxy(tmp_path, []) as haproxy:
+        answer = httpx.get(f"{haproxy.url}/v1/capabilities")
+        assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
+        assert (answer.json(), answer.headers["retry-after"]) == (told[503], "1")
 
 
 @needs_haproxy

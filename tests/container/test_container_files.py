@@ -2,16 +2,26 @@
 
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+
+from app.settings import Settings
+from tests.conftest import ServerFactory
+from tests.http.load import wait_until
+from tests.http.test_tls import make_certificate
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
+HEALTH = ROOT / "docker" / "health.py"
 REQUIREMENTS = ROOT / "docker" / "requirements.py"
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
@@ -55,10 +65,29 @@ def test_the_image_runs_as_a_numeric_user_other_than_root() -> None:
 
 def test_the_image_checks_its_health_with_python_alone() -> None:
     (check,) = [rest for name, rest in instructions() if name == "HEALTHCHECK"]
-    command = json.loads(check.partition("CMD ")[2])
-    assert command[:2] == ["python", "-c"]
-    compile(command[2], "healthcheck", "exec")
-    assert "/health/ready" in command[2]
+    assert json.loads(check.partition("CMD ")[2]) == ["python", f"/opt/venv/{HEALTH.name}"]
+    (install,) = [rest for name, rest in instructions() if name == "RUN" and "/mnt/*.whl" in rest]
+    assert f"cp /mnt/{HEALTH.name} /opt/venv " in install
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+def test_the_health_check_finds_the_service_wherever_it_listens(start_server: ServerFactory, tmp_path: Path) -> None:
+    def is_healthy(**environment: str | int | Path) -> bool:
+        listening = {f"DMLSERVE_{name}": str(value) for name, value in environment.items()}
+        return run(sys.executable, HEALTH, **listening).returncode == 0
+
+    certificate, key = make_certificate(tmp_path, "of-another-host")
+    plain = start_server("--drain-seconds", "60")
+    secure = start_server("--tls-certificate", str(certificate), "--tls-key", str(key))
+    local = start_server("--uds", str(tmp_path / "socket"))
+    for host in ("0.0.0.0", "127.0.0.1"):
+        assert is_healthy(HOST=host, PORT=plain.port)
+        assert is_healthy(HOST=host, PORT=secure.port, TLS_CERTIFICATE=certificate)
+    assert is_healthy(HOST="0.0.0.0", PORT=8000, UDS=local.url)
+    assert not is_healthy(HOST="0.0.0.0", PORT=secure.port)
+    plain.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: httpx.get(f"{plain.url}/health/ready").status_code == 503)
+    assert not is_healthy(HOST="0.0.0.0", PORT=plain.port)
 
 
 def test_signals_reach_the_service_with_no_shell_in_between() -> None:
@@ -133,6 +162,22 @@ def test_a_service_is_bounded_watched_and_restarted(name: str) -> None:
     assert not service["healthcheck"].get("disable")
     assert service["restart"] == "unless-stopped"
     assert service["stop_grace_period"]
+
+
+def test_variables_that_are_named_are_those_of_settings_or_of_the_compose_file() -> None:
+    """What a container is told, and what is said of it in comments and in the README."""
+    settings = {f"DMLSERVE_{name.upper()}" for name in Settings.model_fields}
+    text = (ROOT / "compose.yaml").read_text()
+    asked = {*re.findall(r"\$\{(DMLSERVE_\w+)", text)}
+    told = {
+        name for service in compose("--profile", "*")["services"].values() for name in service.get("environment", ())
+    }
+    told |= {each for name, rest in instructions() if name == "ENV" for each in re.findall(r"(\w+)=", rest)}
+    assert {name for name in told if name.startswith("DMLSERVE_")} <= settings
+    files = [path for path in (ROOT / "docker").rglob("*") if path.is_file()]
+    for path in (ROOT / "README.md", ROOT / "compose.yaml", *files):
+        named = {*re.findall(r"(?<!\w)DMLSERVE_[A-Z]+(?:_[A-Z]+)*", path.read_text())}
+        assert named <= settings | asked, path
 
 
 def test_ports_are_published_on_loopback_and_do_not_collide() -> None:

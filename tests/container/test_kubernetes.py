@@ -109,14 +109,25 @@ def test_the_service_is_told_what_it_is_granted(pod: Resource) -> None:
     assert {each["httpGet"]["port"] for each in nested(container, "readinessProbe")} <= {"http", 8000}
 
 
+def test_variables_of_services_are_not_taken_for_settings() -> None:
+    """For a Service called dmlserve Kubernetes has DMLSERVE_PORT and others, in all pods beside it that allow it."""
+    (service,) = resources(FOLDER / "kserve" / "service.yaml")
+    assert POD["enableServiceLinks"] is service["spec"]["predictor"]["enableServiceLinks"] is False
+    (container,) = RUNTIME["containers"]  # which other services use, too
+    assert env(container)["DMLSERVE_PORT"] == str(container["ports"][0]["containerPort"])
+
+
 def test_a_pod_ends_later_than_the_service() -> None:
     (container,) = POD["containers"]
     drain = float(env(container)["DMLSERVE_DRAIN_SECONDS"])
     sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert POD["terminationGracePeriodSeconds"] > sleep + drain + Settings.model_fields["shutdown_seconds"].default
+    (service,) = resources(FOLDER / "kserve" / "service.yaml")
+    for grace in (POD["terminationGracePeriodSeconds"], service["spec"]["predictor"]["timeout"]):
+        assert grace > sleep + drain + Settings.model_fields["shutdown_seconds"].default
     ready = container["readinessProbe"]
     assert drain > ready["periodSeconds"] * ready["failureThreshold"], "or clients are sent to a closed port"
     assert RUNTIME["containers"][0]["lifecycle"] == container["lifecycle"]
+    assert env(RUNTIME["containers"][0])["DMLSERVE_DRAIN_SECONDS"] == env(container)["DMLSERVE_DRAIN_SECONDS"]
 
 
 def test_selectors_meet_the_pods() -> None:

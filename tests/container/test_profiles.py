@@ -272,6 +272,7 @@ def test_prometheus_reads_its_configuration_and_every_query(tmp_path: Path) -> N
 
 ALERTS = {
     "DmlserveDown": {'up{job="dmlserve", instance="a"}': "0x40"},
+    "DmlserveIsGone": {},
     "DmlserveNotReady": {'dmlserve_ready{instance="a"}': "0x40"},
     "DmlserveFails": {
         'dmlserve_http_requests_total{instance="a", status="200"}': "0+90x40",
@@ -301,7 +302,7 @@ ALERTS = {
     "HaproxyHasNoReplica": {'haproxy_backend_active_servers{proxy="replicas", instance="a"}': "0x40"},
     "HaproxyAsksAgain": {'haproxy_backend_redispatch_warnings_total{proxy="replicas", instance="a"}': "0+120x40"},
 }
-"""Of each alert what sets it off, a value a minute."""
+"""Of each alert what sets it off, a value a minute, beside a service that is up."""
 
 QUIET = {
     'up{job="dmlserve", instance="a"}': "1x40",
@@ -340,7 +341,8 @@ def test_each_alert_is_set_off_and_quiet_else(tmp_path: Path) -> None:
             "promql_expr_test": [{"expr": firing, "eval_time": "30m", "exp_samples": expected}],
         }
 
-    tests = [tried(given, name) for name, given in ALERTS.items()]
+    is_up = {'up{job="dmlserve", instance="b"}': "1x40"}
+    tests = [tried(given | is_up if given else {}, name) for name, given in ALERTS.items()]
     test = {"rule_files": [str(OBSERVE / "alerts.yaml")], "tests": [*tests, tried(QUIET)]}
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
     promtool(tmp_path, "test", "rules", "test.yaml")

@@ -22,7 +22,7 @@ from app.http.server import machine, reader, transfers
 from app.http.server.connection import Connection
 from app.http.server.exchange import HELD, Exchange
 from app.http.server.limit import ConnectionLimit
-from app.http.server.machine import suited
+from app.http.server.machine import overcommitted, suited
 from app.http.server.moving import PAUSE_SECONDS, PROBE, Moving
 from app.http.server.scratch import LARGE, Scratch
 from app.http.server.transfers import ALONE, LENT, Receiving, Sending, Transfers, split
@@ -31,6 +31,7 @@ from app.main import _transfers
 from app.memory.accounts import MemoryAccount
 from app.memory.buffers import Buffer
 from app.settings import GIB, Settings
+from tests.conftest import ServerFactory
 
 SIZE = 6 << 20
 DATA = np.random.default_rng(0).bytes(SIZE)
@@ -463,3 +464,15 @@ def test_as_many_processes_as_suit_the_machine(
     found, why = suited(Settings(**given), gpus_are_shared=gpus == "shared")
     assert found == count
     assert why
+
+
+def test_a_machine_with_less_memory_than_requests_may_hold_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, start_server: ServerFactory
+) -> None:
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 6 * GIB)
+    assert overcommitted(Settings(workers=1)) == overcommitted(Settings(workers=3, max_memory_bytes=2 * GIB)) == ""
+    assert "Requests may hold 8.00 GiB (max_memory_bytes, in each of 2 processes), and there are 6.00 GiB" in (
+        overcommitted(Settings(workers=2))
+    )
+    server = start_server("--max-memory-bytes", str(1 << 50))
+    assert "Requests may hold 1048576.00 GiB (max_memory_bytes), and there are " in server.log.read_text()

@@ -27,13 +27,25 @@ def suited(settings: Settings, *, gpus_are_shared: bool) -> tuple[int, str]:
     cpus, memory = processors(), memory_bytes()
     most = {
         f"one for {PROCESSORS} processors, of which there are {cpus}": cpus // PROCESSORS,
-        f"each may hold max_memory_bytes, of {memory / GIB:.0f} GiB half": memory // 2 // settings.max_memory_bytes,
+        f"each may hold max_memory_bytes, of {memory / GIB:.1f} GiB half": memory // 2 // settings.max_memory_bytes,
         f"no more than {MOST} unless they are asked for": MOST,
     }
     if settings.gpus != "none" and has_gpu() and not gpus_are_shared:
         most[f"no more than {MOST_IN_TURNS} take turns at a GPU unless they are asked for"] = MOST_IN_TURNS
     why = min(most, key=lambda each: most[each])
     return max(most[why], 1), why
+
+
+def overcommitted(settings: Settings) -> str:
+    """What to tell if requests may hold more than there is, as in a container with little; else nothing."""
+    held, memory = settings.workers * settings.max_memory_bytes, memory_bytes()
+    if held <= memory:
+        return ""
+    each = f", in each of {settings.workers} processes" if settings.workers > 1 else ""
+    return (
+        f"Requests may hold {held / GIB:.2f} GiB (max_memory_bytes{each}), and there are {memory / GIB:.2f} GiB: the "
+        "system ends what takes more. With half of what there is, requests get 503 instead"
+    )
 
 
 def memory_bytes() -> int:
