@@ -335,6 +335,31 @@ def test_halves_that_are_packed_are_told(device: NumpyDevice) -> None:
         assert isinstance(product_kernel(operator, device.team, Threads(cast(Executor, None), 1), known), CallsKernel)
 
 
+def test_a_matrix_is_packed_for_as_many_rows_as_there_are(device: NumpyDevice) -> None:
+    """Once for all products whose panels are as wide, and for others by itself."""
+    assert device.team
+    b, c = RANDOM.standard_normal((40, 300), np.float32), np.zeros((1, 300), np.float32)
+    known = {"BTensor": bytes_of(b)}
+    panels: dict[int, list[int]] = {}
+    kernels = []
+    for rows in (1, 2, 3, 8, 11, 20):
+        a, out = RANDOM.standard_normal((rows, 40), np.float32), np.zeros((rows, 300), np.float32)
+        operator = compiled(gemm(a, b, Beta=0) | {"CTensor": desc_of(np.broadcast_to(c, out.shape))})
+        kernel = device._kernel(operator, known)
+        kernel.dispatch([bytes_of(each) for each in (a, b, c)], [out.data.cast("B")], lambda: False)
+        np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-5)
+        packing = product_packing_of(operator, device.team.compiler, known)
+        assert packing
+        assert isinstance(kernel, ProductKernel)
+        assert kernel._loops
+        assert kernel._loops.panels is not None
+        kernels.append(kernel)
+        panels.setdefault(packing.layout[-1], []).append(kernel._loops.panels.ctypes.data)  # type: ignore[index]
+    assert len(panels) > 1
+    assert all(len(set(addresses)) == 1 for addresses in panels.values())
+    assert len({addresses[0] for addresses in panels.values()}) == len(panels)
+
+
 @pytest.mark.parametrize(("rows", "by_loop"), [(51, False), (52, True), (40_000, True)])
 def test_what_a_blas_makes_is_activated_by_a_loop(device: NumpyDevice, rows: int, *, by_loop: bool) -> None:
     """From as many elements on as are worth it, and by pieces that threads share."""

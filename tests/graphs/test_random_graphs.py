@@ -19,6 +19,7 @@ from app.graphs.schedule import ALIGNMENT, Place, Room, Step, schedule
 from app.memory.arrays import Array
 from app.memory.buffers import Buffer
 from tests.gpu import first_gpu
+from tests.graphs.documents import add, between, constant, into, node, out, tensor
 from tests.graphs.random_graphs import Drawer, Drawn, dispatched, initialized, one_by_one
 
 SHARED = Structures()
@@ -113,6 +114,41 @@ def test_what_was_computed_before_is_not_computed_again(device: NumpyDevice, dra
     if known.keys() == kept.keys():
         sources = zip(whole.schedule.kept, again.kept, strict=True)
         assert all(data is kept[source] for source, data in sources if source in kept)
+
+
+def test_what_is_known_of_several_outputs_is_not_written_to(device: NumpyDevice) -> None:
+    """Where a kernel has to make another one of them again."""
+    x, index = tensor(sizes=(1, 1, 1, 6)), tensor("UINT32", (1, 1, 1, 4))
+    four = tensor(sizes=(1, 1, 1, 4))
+    firsts = {"OutputValueTensor": four, "OutputIndexTensor": index, "Axis": 3, "K": 4, "AxisDirection": "DECREASING"}
+    document = {
+        "Nodes": [
+            constant("c"),
+            node("TOP_K1", "firsts", InputTensor=x, **firsts),
+            add("values", four, four),
+            add("places", index, index),
+        ],
+        "InputEdges": [into("a", "values", "ATensor"), into("b", "places", "ATensor")],
+        "IntermediateEdges": [
+            between("c", "firsts", "InputTensor", "Data"),
+            between("firsts", "values", "BTensor", "OutputValueTensor"),
+            between("firsts", "places", "BTensor", "OutputIndexTensor"),
+        ],
+        "OutputEdges": [out("values", "y", "OutputTensor"), out("places", "z", "OutputTensor")],
+    }
+    data = np.array([3, 1, 4, 1, 5, 9], np.float32).tobytes()
+    drawn = Drawn(document, {"a": bytes(16), "b": bytes(16)}, {0: data})
+    graph = drawn.graph(SHARED)
+    whole = initialized(graph, drawn, device, SHARED)
+    for at, source in enumerate(whole.schedule.kept):
+        if not whole.kept[at]:
+            continue
+        known: dict[Source, Buffer] = {source: memoryview(bytes(whole.kept[at]))}
+        again = initialized(graph, drawn, device, SHARED, known)
+        assert [*map(bytes, again.kept)] == [*map(bytes, whole.kept)]
+    made = dispatched(whole, drawn, device)
+    assert made["y"].tolist() == [9, 5, 4, 3]
+    assert made["z"].tolist() == [5, 4, 2, 0]
 
 
 def most_needed(steps: Sequence[Step]) -> int:
