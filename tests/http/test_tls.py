@@ -379,7 +379,12 @@ def test_without_a_descriptor_nobody_is_accepted_for_a_while(
     async def accepted() -> float:
         begun = time.monotonic()
         came = asyncio.Event()
-        handshakes: Any = SimpleNamespace(begin=lambda each: (each.close(), came.set()))
+
+        def begin(client: socket.socket) -> None:
+            client.close()
+            came.set()
+
+        handshakes: Any = SimpleNamespace(begin=begin)
         with Full() as listening:
             listening.bind(("127.0.0.1", 0))
             listening.listen()
