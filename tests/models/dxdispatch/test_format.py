@@ -278,7 +278,7 @@ def test_what_becomes_no_image(client: httpx.Client) -> None:
     failed = "Failed to write resource to file 'x.png': "
     assert lines(client, model) == [f"{failed}only FLOAT32 and FLOAT16 elements become an image, not INT32"]
     model["resources"] = {"x": floats(1)}
-    wide = {"resources": {"x": floats() | {"initialValues": {"value": 1, "valueCount": 70_000}}}}
+    wide: Json = {"resources": {"x": floats() | {"initialValues": {"value": 1, "valueCount": 70_000}}}}
     wide["commands"] = [write | {"targetPath": "x.jpg", "dimensions": [1, 1, 1, 70_000]}]
     (line,) = lines(client, model | wide)
     assert line.startswith("Failed to write resource to file 'x.jpg': ")
