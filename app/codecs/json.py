@@ -250,8 +250,6 @@ _SIGNED_DECODER = json.JSONDecoder(object_pairs_hook=object_of, parse_constant=_
 def _not_base64(value: object, path: Path, why: str, *others: str) -> ContractError:
     if isinstance(value, Span | Slashed):
         shown: object = f"{value.stop - value.start} characters"
-    elif isinstance(value, Numbers):
-        shown = f"numbers in {len(value.text)} characters"
     else:
         shown = abbreviate(value, inner=isinstance(value, list))
     return refused(path, f"Data of {tensor_name(path)} {why}.", shown, ["base64 text", *others])

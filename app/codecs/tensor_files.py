@@ -1,13 +1,12 @@
 """Files of tensors as dispatches: what is in the file are the inputs, all else of the request is known beforehand."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from app.codecs.codec import Body, Encoded, Span
 from app.codecs.structure import Unreadable
 from app.contract.constants import DataType
-from app.contract.tensors import TensorDesc, element_name, path_of, tensor_name
-from app.contract.validation import abbreviate
+from app.contract.tensors import TensorDesc, element_name, path_of
 from app.contract.violations import Path, refused
 from app.memory.accounts import LimitExceeded, MemoryShare
 from app.memory.buffers import Buffer
@@ -93,11 +92,7 @@ class FileCodec:
     ) -> Buffer:
         if isinstance(value, Span):
             return memoryview(body)[value.start : value.stop]
-        unpacked = getattr(value, "unpacked", None)
-        if unpacked is None:
-            raise refused(path, f"Data of {tensor_name(path)} must be a tensor in the file.", abbreviate(value))
-        made: Buffer = unpacked(body, memory)
-        return made
+        return cast(Packed, value).unpacked(body, memory)  # what else is data of a `FileTensor`
 
     def put_back(self, body: Body, value: object, data: Buffer) -> None:
         """They are where they were."""

@@ -121,8 +121,6 @@ class _Reader:
             lines = [self._line(each) for each in node.at]
             self._at.setdefault(node.name, set()).add(tuple([line and line.coordinate for line in lines]))
             yield from (each for each, line in zip(node.at, lines, strict=True) if not line or line.coordinate is None)
-        elif isinstance(node, Coordinate):
-            self.loose.add(node.axis)
         else:
             yield from node.operands()
 

@@ -127,6 +127,10 @@ def test_inspect_fails_for_what_is_not_supported(tmp_path: Path) -> None:
         assert shown in result.stdout
     told = json.loads(dmlserve("inspect", file, "--json").stdout)
     assert [(each["operator"], each["opset"]) for each in told["unsupported"]] == [("Det", 17), ("NonZero", 17)]
+    np.save(tmp_path / "x.npy", X)
+    lines = refusal(dmlserve("run", file, "--input", f"x={tmp_path}/x.npy"))
+    assert ["Det" in each for each in lines] == [True, False]
+    assert ["NonZero" in each for each in lines] == [False, True]
 
 
 def test_an_input_that_nobody_reads_and_sizes_that_have_no_name(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+import safetensors.numpy
 from rich.progress import Progress
 
 from app.cli import files
@@ -164,6 +165,16 @@ class TestOperator:
         for given, wanted in (([], X * X), ([x.name], -X), (["--input", f"InputTensor={x.name}"], -X)):
             told = json.loads(printed(dmlserve("run", "ELEMENT_WISE_NEGATE", *given, "--json")))
             assert np.ravel(array_of(decoded(told)["outputs"]["OutputTensor"])).tolist() == np.ravel(wanted).tolist()
+
+    @pytest.mark.parametrize("name", ["x.safetensors", "x.npz", "x"])
+    def test_the_form_of_a_file_is_how_it_begins(self, tmp_path: Path, name: str) -> None:
+        other, made = tmp_path / name, tmp_path / "made.npy"
+        if name == "x.npz":
+            np.savez(other, InputTensor=X)
+        else:
+            other.write_bytes(safetensors.numpy.save({"InputTensor": X}))
+        printed(dmlserve("run", "ELEMENT_WISE_NEGATE", other, "-o", made))
+        np.testing.assert_array_equal(np.load(made), -X)
 
     def test_files_without_names_are_the_inputs_that_are_left(self, x: Path) -> None:
         np.save(twice := x.with_name("twice.npy"), 2 * X)

@@ -298,6 +298,20 @@ def test_what_is_written_is_held() -> None:
                     list(writing)
 
 
+@pytest.mark.parametrize("sizes", [[2, 3, 80_000], [1, 1, 80_000], [3, 1 << 15], [3, 1 << 16]])
+def test_rows_longer_than_a_piece_are_in_several(sizes: list[int]) -> None:
+    x = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    x[..., 0], x[..., -1] = np.nan, -np.inf
+    with MemoryAccount(1 << 30).open() as memory:
+        desc = TensorDesc(DataType=DataType.FLOAT32, Sizes=sizes)
+        pieces = [*map(bytes, write_nested(x.data.cast("B"), desc, memory))]
+        held = memory.held
+    assert max(map(len, pieces)) <= 26 << 15
+    text = b"".join(pieces)
+    assert 0.999 * len(text) < held <= len(text)
+    np.testing.assert_array_equal(np.array(json.loads(text), np.float32), x, strict=True)
+
+
 def test_what_is_written_of_4_bits_is_held_in_a_byte_each() -> None:
     desc, data = TensorDesc(DataType=DataType.INT4, Sizes=[1 << 17]), memoryview(bytes(1 << 16))
     with MemoryAccount(1 << 30).open() as memory:

@@ -329,6 +329,42 @@ def test_stops_within_a_block_of_each_thread(helpers: Executor, threads: int, af
     assert cancelled.call_count <= after + threads
 
 
+FLOATS = {"DataType": "FLOAT32", "Sizes": [1, 1, 2, 4]}
+ONE_BY_ONE: dict[str, Any] = {
+    "Type": "DML_OPERATOR_CONVOLUTION",
+    **{name: FLOATS | {"Sizes": [1, 1, 1, 4]} for name in ("InputTensor", "OutputTensor")},
+    "FilterTensor": FLOATS | {"Sizes": [1, 1, 1, 1]},
+    **{name: [1, 1] for name in ("Strides", "Dilations")},
+    **{name: [0, 0] for name in ("StartPadding", "EndPadding", "OutputPadding")},
+    "Mode": "CROSS_CORRELATION",
+    "Direction": "FORWARD",
+    "GroupCount": 1,
+}
+TURNED_ROUND: dict[str, Any] = {
+    "Type": "DML_OPERATOR_SLICE1",
+    "InputTensor": FLOATS,
+    "OutputTensor": FLOATS,
+    "InputWindowOffsets": [0] * 4,
+    "InputWindowSizes": FLOATS["Sizes"],
+    "InputWindowStrides": [1, 1, 1, -1],
+}
+
+
+@pytest.mark.parametrize(
+    "document", [descriptor(CELU, FLOATS), ONE_BY_ONE, TURNED_ROUND], ids=lambda each: each["Type"]
+)
+def test_the_smallest_is_not_begun_either(helpers: Executor, document: dict[str, Any]) -> None:
+    operator = compiled(document)
+    kernel = NumpyDevice(helpers, 1).prepare(operator)
+    output = bytearray(b"\xff" * next(iter(operator.outputs.values())).data_bytes)
+    given = [memoryview(bytes(each.data_bytes)) for each in operator.inputs.values()]
+    with pytest.raises(Cancelled):
+        kernel.dispatch(given, [memoryview(output)], lambda: True)
+    assert set(output) == {0xFF}
+    kernel.dispatch(given, [memoryview(output)], lambda: False)
+    assert set(output) == {0}
+
+
 def test_not_cancelled_after_the_last_block(helpers: Executor) -> None:
     operator = compiled(descriptor(CELU, {"DataType": "FLOAT32", "Sizes": [64]}))
     output = bytearray(256)

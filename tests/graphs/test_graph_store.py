@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgpack
 import numpy as np
 import pytest
 
@@ -32,7 +33,7 @@ from app.main import _server
 from app.settings import Settings
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.documents import OWNED, between, graph, into, node, out, relu, tensor
-from tests.graphs.requests import BIAS, X, Y, biased, dispatch, keep, post, result, weighted
+from tests.graphs.requests import BIAS, MSGPACK, X, Y, biased, dispatch, keep, post, result, weighted
 from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at, refusal_of
 
@@ -179,6 +180,37 @@ class TestKeeping:
             )
         error_at("/device", post(client, path, {"inputs": {"x": X.tobytes()}, "device": "cuda:77"}))
         error_at("/device", post(client, GRAPHS, {"graph": biased(), "device": "cuda:77"}))
+
+    @both
+    def test_what_is_no_request_is_refused(self, client: httpx.Client, binary: bool) -> None:
+        for nothing, pointer in (([], ""), ("graph", ""), ({"graph": []}, "/graph"), ({"graph": None}, "/graph")):
+            how: Any = {"content": msgpack.packb(nothing), "headers": MSGPACK} if binary else {"json": nothing}
+            error_at(pointer, client.post(GRAPHS, **how))
+        assert client.get(GRAPHS).json() == []
+
+    def test_bytes_between_nodes_are_within_the_memory(self, start_server: ServerFactory) -> None:
+        """A product of a column and a row, times a column."""
+        wide = 1 << 10
+        gemm = {"TransA": "NONE", "TransB": "NONE", "Alpha": 1, "Beta": 0}
+        column, row, product = (tensor(sizes=sizes) for sizes in ((wide, 1), (1, wide), (wide, wide)))
+        document = graph(
+            [
+                node("GEMM", "first", ATensor=column, BTensor=row, **gemm),
+                node("GEMM", "second", ATensor=product, BTensor=column, **gemm),
+            ],
+            [
+                into("column", "first", "ATensor"),
+                into("row", "first", "BTensor"),
+                into("column", "second", "BTensor"),
+            ],
+            [out("second", "y", "OutputTensor")],
+            [between("first", "second", "ATensor", "OutputTensor")],
+        )
+        server = start_server("--max-memory-bytes", str(MIB))
+        with httpx.Client(base_url=server.url) as client:
+            told = error_at("/graph", post(client, GRAPHS, {"graph": document}), 413)
+        assert (told["given"], told["allowed"]) == (4 * wide * wide, [MIB])
+        assert "Bytes between nodes" in told["message"]
 
     def test_the_metrics_and_the_log(self, start_server: ServerFactory) -> None:
         running = start_server()

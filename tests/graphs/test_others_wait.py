@@ -95,13 +95,18 @@ def test_others_are_answered_while_idle_ones_are_dropped(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("error", "logged"),
-    [(KeeperSilent(), []), (ZeroDivisionError(), ["The kept graphs cannot be looked after"])],
+    ("tended", "error", "logged"),
+    [
+        ("graphs", KeeperSilent(), []),
+        ("graphs", ZeroDivisionError(), ["The kept graphs cannot be looked after"]),
+        ("placement", ZeroDivisionError(), ["The memory of GPUs cannot be looked after"]),
+    ],
 )
 def test_what_fails_is_looked_after_another_time(
     service: Service,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    tended: str,
     error: Exception,
     logged: list[str],
 ) -> None:
@@ -116,7 +121,7 @@ def test_what_fails_is_looked_after_another_time(
                 raise left.pop()
             loop.call_soon_threadsafe(again.set)
 
-        monkeypatch.setattr(service.graphs, "tend", fails_first)
+        monkeypatch.setattr(getattr(service, tended), "tend", fails_first)
         tending = asyncio.create_task(main._tend(service))
         await asyncio.wait_for(again.wait(), SECONDS)
         tending.cancel()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.http.core.exchange import JOINED, Disconnected
+from app.http.core.exchange import JOINED, Disconnected, resumed
 from app.http.server.exchange import HELD, Exchange
 from app.http.server.scratch import LARGE
 
@@ -310,3 +310,23 @@ def test_nobody_wants_the_rest_of_what_is_answered() -> None:
             assert await body.exchange.read() == b""
 
     asyncio.run(main())
+
+
+def test_a_handler_that_is_not_waited_for_any_more_is_closed_and_so_is_who_went_on_with_it() -> None:
+    seen: list[str] = []
+
+    async def handle() -> str:
+        try:
+            await asyncio.sleep(0)
+        except GeneratorExit:
+            seen.append("closed")
+        return "answer"
+
+    async def go_on() -> None:
+        work = handle()
+        seen.append(await resumed(work, work.send(None)))
+
+    going = go_on()
+    going.send(None)
+    going.close()
+    assert seen == ["closed"]

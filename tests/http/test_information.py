@@ -306,6 +306,11 @@ class TestFeatureSupport:
     def test_refusals(self, client: httpx.Client, question: object, pointer: str) -> None:
         error_at(pointer, self.ask(client, question))
 
+    def test_a_long_question_is_judged_too(self, client: httpx.Client) -> None:
+        """By a worker."""
+        question = {"Feature": "FEATURE_LEVELS", "RequestedFeatureLevels": ["1_0"] * 9999}
+        error_at("/RequestedFeatureLevels", self.ask(client, question))
+
     def test_a_feature_that_is_not_known_has_directmls_hresult(self, client: httpx.Client) -> None:
         answer = self.ask(client, {"Feature": "DML_FEATURE_QUANTUM"})
         assert refusal_of(answer, 422)["hresult"] == "0x887A0004"

@@ -42,6 +42,13 @@ def test_a_message_of_several_lines_is_one_in_text() -> None:
     assert second == "    2026-11-30 app\\x0d\\x1b[2J: forged"
 
 
+def test_what_the_sink_tells_is_a_line_if_it_is_severe_enough(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    handler = logs._Handler(str(tmp_path / "log"), False)
+    caplog.set_level(logging.ERROR, "app")
+    assert handler._line(logging.WARNING, "some were dropped") == b""
+    assert handler._line(logging.ERROR, "it cannot be opened") == b"it cannot be opened\n"
+
+
 def test_a_path_that_is_no_text_keeps_no_line_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our own connections refuse such a request. Another server's may not, and lines are made together."""
     written: list[bytes] = []

@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 from app.signals import Signals
-from tests.conftest import COMMAND, ROOT, RunningServer, ServerFactory, ours_only
+from tests.conftest import COMMAND, ROOT, RunningServer, ServerFactory, ours_only, running_server
 from tests.http.load import ENDLESS, ENDLESS_SETTINGS, NOT_BRIEF, admitted, slow_dispatch, start, wait_for, wait_until
 from tests.http.wire import JSON, Connection, connection, header, length
 from tests.messages import CELU, as_json, output_of, post_json, post_msgpack, request
@@ -182,6 +183,22 @@ def test_other_signals_end_nothing(start_server: ServerFactory, workers: str) ->
                 assert running.process.poll() is None, signal_number
     assert running.stop(SECONDS) == 0
     assert "started again" not in running.log.read_text()
+
+
+def test_what_fails_of_what_sighup_asks_for_ends_nothing(tmp_path: Path) -> None:
+    program = (
+        "from app import logs; from app.cli import main\n"
+        "def fail(): raise RuntimeError('out of order')\n"
+        "logs.reopen = fail\n"
+        "main()"
+    )
+    command = (sys.executable, "-c", program)
+    with running_server(tmp_path / "log", "--workers", "2", command=command) as running:
+        wait_until(lambda: running.log.read_text().count("Application startup complete") == 2)
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: running.log.read_text().count("What SIGHUP asks for failed") == 3)
+        assert httpx.get(f"{running.url}/health/live").status_code == 200
+        assert "started again" not in running.log.read_text()
 
 
 def test_a_log_that_nobody_reads_does_not_keep_it_from_ending() -> None:

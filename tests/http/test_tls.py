@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -13,17 +14,25 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 
+from app.codecs.codec import Encoded
+from app.http.core.exchange import Reply, Request
 from app.http.server import tls
+from app.http.server.connection import connections
+from app.http.server.limit import ConnectionLimit
 from app.http.server.sender import Sender
-from app.http.server.tls import Certificate, Handshakes, certificate_of
+from app.http.server.server import Server, listen
+from app.http.server.tls import ADMITTED, Certificate, Handshakes, Listener, certificate_of
 from app.http.server.transfers import NO_THREADS
 from app.http.server.watches import FAREWELL_SECONDS
+from app.memory.accounts import MemoryAccount
 from app.settings import Settings, Unusable
 from tests.conftest import ASYNCIO_LOOP, SERVER, RunningServer, ours_only, running_server
 from tests.http.load import wait_until
@@ -319,6 +328,74 @@ def test_who_is_agreed_with_while_it_ends_does_not_keep_it(folder: Path, tmp_pat
         wrapped.sendall(body[1:])
         assert wrapped.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
         assert running.process.wait(20) == 0
+
+
+def test_who_has_connected_when_the_port_is_closed_is_answered(folder: Path) -> None:
+    """Though nobody has accepted the connection yet."""
+    answers = []
+
+    async def handle(request: Request) -> Reply:
+        return Reply(200, [(b"content-length", b"0")], Encoded(0, ()))
+
+    async def nobody(scope: object, receive: object, send: object) -> None:
+        """The application, which is asked for nothing."""
+
+    def ask(client: socket.socket) -> None:
+        with trusting(folder, "first").wrap_socket(client, server_hostname="localhost") as wrapped:
+            wrapped.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+            answers.append(wrapped.recv(100)[:12])
+
+    async def end() -> None:
+        http = connections(handle, Settings(), ConnectionLimit(), MemoryAccount(1 << 30))
+        config = uvicorn.Config(nobody, lifespan="off", http=http, log_config=None)
+        config.load()
+        config.ssl = Certificate(str(folder / "first.pem"), str(folder / "first.key")).context
+        server, listening = Server(config, lambda: None), listen("127.0.0.1", 0)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(listening)
+        clients = [socket.create_connection(listening[0].getsockname(), timeout=20) for _ in range(ADMITTED)]
+        asking = [asyncio.create_task(asyncio.to_thread(ask, client)) for client in clients]
+        await server.shutdown(listening)
+        await asyncio.gather(*asking)
+
+    asyncio.run(end())
+    assert answers == ADMITTED * [b"HTTP/1.1 200"]
+
+
+def test_without_a_descriptor_nobody_is_accepted_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The event loop would else do nothing but try; who has connected is accepted afterwards."""
+    monkeypatch.setattr(tls, "_REST_SECONDS", 0.05)
+
+    class Full(socket.socket):
+        refusals = 2
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            if self.refusals:
+                self.refusals -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().accept()
+
+    async def accepted() -> float:
+        begun = time.monotonic()
+        came = asyncio.Event()
+
+        def begin(client: socket.socket) -> None:
+            client.close()
+            came.set()
+
+        handshakes: Any = SimpleNamespace(begin=begin)
+        with Full() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            with socket.create_connection(listening.getsockname()):
+                Listener(listening, handshakes)
+                await asyncio.wait_for(came.wait(), 10)
+        return time.monotonic() - begun
+
+    assert asyncio.run(accepted()) >= 0.1
+    assert caplog.messages == 2 * ["Nobody is accepted for 0.05 seconds: [Errno 24] Too many open files"]
 
 
 def test_it_ends_with_idle_connections(secure: RunningServer, secure_client: httpx.Client) -> None:

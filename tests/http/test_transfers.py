@@ -305,6 +305,37 @@ def test_work_that_fails_gives_its_socket_and_its_thread_back(
     assert len(os.listdir("/proc/self/fd")) == open_files, "which it has closed"
 
 
+def test_a_socket_that_no_descriptor_is_left_for_is_not_lent(pair: Pair, moving: Moving) -> None:
+    async def work() -> None:
+        threads, closed = Transfers(1, moving), socket.socket()
+        closed.close()
+        sockets = iter([closed, pair[1]])
+        transport: Any = SimpleNamespace(get_extra_info=lambda _: next(sockets))
+        ended = asyncio.Event()
+        receiving = Receiving(memoryview(bytearray(4)))
+        assert not threads.submit(receiving, transport, asyncio.get_running_loop(), ended.set)
+        assert threads.idle == 1
+        pair[0].sendall(b"some")
+        assert threads.submit(receiving, transport, asyncio.get_running_loop(), ended.set)
+        await asyncio.wait_for(ended.wait(), 10)
+        assert bytes(receiving.buffer) == b"some"
+
+    asyncio.run(work())
+
+
+def test_what_is_wrong_in_making_the_pieces_is_kept_for_the_event_loop(pair: Pair, moving: Moving) -> None:
+    error = RuntimeError("out of order")
+
+    def groups() -> Iterator[list[Piece]]:
+        yield [b"some"]
+        raise error
+
+    work = Sending(groups())
+    work.run(pair[1].fileno(), moving)
+    assert (work.sent, work.rest, work.error) == (4, [], error)
+    assert pair[0].recv(10) == b"some"
+
+
 def test_threads_are_there_before_anything_is_lent(moving: Moving) -> None:
     """One that could not be started later would cost a body, and a descriptor for good."""
     before = set(threading.enumerate())

@@ -106,6 +106,12 @@ def test_what_is_there_stays(tmp_path: Path, local: RunningServer) -> None:
     for path, why in {local.url: "somebody listens there", **no_sockets}.items():
         with pytest.raises(Unusable, match=why):
             UnixSocket(path)
+    datagrams = str(tmp_path / "datagrams")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(datagrams)
+        with pytest.raises(Unusable, match="somebody listens there"):
+            UnixSocket(datagrams)
+        assert Path(datagrams).is_socket()
     for path in (str(tmp_path / "none" / "socket"), "x" * 200):
         with pytest.raises(Unusable, match="cannot listen at"):
             UnixSocket(path)

@@ -135,6 +135,33 @@ print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
     assert ended.stderr.count("Worker 0 cannot be started: Resource temporarily unavailable; it is tried again") == 2
 
 
+def test_one_whose_work_fails_is_told_and_started_again() -> None:
+    program = """
+import logging, os, signal
+from app.http.server import workers
+from app.signals import Signals
+logging.basicConfig(format="%(message)s")
+workers._REST_SECONDS = 0.01
+reading, writing = os.pipe()
+os.write(writing, b"x")
+os.close(writing)
+def work(number, signals):
+    if os.read(reading, 1):
+        raise RuntimeError("out of order")
+    os.kill(os.getppid(), signal.SIGTERM)
+    return True
+with Signals() as signals:
+    print(workers.Supervisor(1, work, signals, lambda: None, 10.0).run())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT, timeout=SECONDS
+    )
+    assert ended.stdout == "True\n"
+    assert ended.stderr.count("Worker 0 failed\nTraceback") == 1
+    assert ended.stderr.count("RuntimeError: out of order") == 1
+    assert ended.stderr.count(", ended with 1; it is started again") == 1
+
+
 ADOPTS = """
 import os, sys, time
 if not os.fork():

@@ -109,6 +109,19 @@ def test_whatever_inputs_are_called(name: str, sizes: str) -> None:
         assert (told["name"], told["data"]) == (name, [0] * math.prod(shape))
 
 
+@pytest.mark.parametrize(
+    ("type_", "datatype", "zero"), [("bool", "BOOL", "false"), ("int64", "INT64", "0"), ("float64", "FP64", "0.")]
+)
+def test_zeros_are_written_as_clients_write_them(type_: str, datatype: str, zero: str) -> None:
+    port = Port("x", type_, (2,))
+    asked = [each.text for each in rehearsals(Signature({"x": port}, {"y": port}), ((2,),), 100) if not each.zeros]
+    assert len(asked) == 4
+    for each in asked:
+        (told,) = json.loads(each)["inputs"]
+        assert (told["datatype"], told["data"]) == (datatype, [0, 0])
+        assert b'"data":[' + zero.encode() in each.replace(b" ", b"")
+
+
 def test_one_that_fails_on_zeros_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a fault of ours")

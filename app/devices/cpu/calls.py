@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from app.devices.cpu.llvm.code import Code
 from app.devices.cpu.llvm.frames import start_of_frame
 from app.devices.cpu.llvm.kernels import LookUp, Loop
-from app.devices.device import InTurn, Kernel
+from app.devices.device import Kernel
 from app.devices.layout import blocks
 
 WORTH_A_CALL = 1 << 19
@@ -66,26 +66,8 @@ class Compiled(Kernel, Protocol):
 
 def calls_of(kernel: Kernel) -> Calls | None:
     """What the kernel is, if it is nothing but calls."""
-    if isinstance(kernel, InTurn):
-        return _in_turn([calls_of(each) for each in kernel.kernels])
     calls: Callable[[], Calls | None] | None = getattr(kernel, "calls", None)  # a Protocol is no quick isinstance
     return calls() if calls else None
-
-
-def _in_turn(each: Sequence[Calls | None]) -> Calls | None:
-    """Those of kernels of one output each, over the same inputs."""
-    stages: list[list[Call]] = []
-    for number, found in enumerate(each):
-        if found is None:
-            return None
-        stages += [[_of_output(call, number) for call in stage] for stage in found.stages]
-    return Calls(stages, max(found.own_bytes for found in each if found))
-
-
-def _of_output(call: Call, number: int) -> Call:
-    """The same with another output than the first."""
-    pointers = [each._replace(number=number) if each.of is Of.OUTPUT else each for each in call.pointers]
-    return call._replace(pointers=pointers)
 
 
 def in_own(calls: Calls, places: Mapping[tuple[Of, int], int]) -> list[list[Call]]:

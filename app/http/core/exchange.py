@@ -144,10 +144,7 @@ def resumed(work: Coroutine[Any, Any, T], waits_for: object) -> Generator[object
         sent, thrown = None, None
         try:
             sent = yield waits_for
-        except GeneratorExit:
-            work.close()
-            raise
-        except BaseException as error:
+        except BaseException as error:  # that nobody goes on with this, too
             thrown = error
         waits_for = None  # it holds what was thrown
         try:

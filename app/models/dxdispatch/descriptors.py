@@ -172,12 +172,13 @@ class _Reading:
         if not isinstance(value, dict):
             return value
         type_ = value.get("Type")
-        desc = self._inner(value, path) if "Desc" in value else value
+        desc = value
+        if "Desc" in value:
+            desc = self._inner(value, path)
+            self.moved[(*path, "Type")] = (*path, "Type")
         kind = next((each for each in models if type_ in get_args(each.model_fields["Type"].annotation)), None)
         if kind is None:
             return {"Type": type_}  # which the operator's class refuses, with those that it knows
-        if "Desc" in value:
-            self.moved[(*path, "Type")] = (*path, "Type")
         return self.fields(kind, desc, path) | {"Type": type_}
 
     def _say(self, path: Path, message: str, given: object, allowed: object) -> None:

@@ -33,8 +33,6 @@ def load(file: Buffer, data_type: DataType, size: Sequence[int], most_bytes: int
     _, channels, height, width = size or (1, 0, 0, 0)
     if channels not in (0, 3, 4):
         raise Unusable(f"becomes 3 or 4 channels, not {channels}")
-    if len(file) > most_bytes:
-        raise LimitExceeded("max_tensor_bytes", "Bytes of an image", len(file), most_bytes)
     try:
         with image_module.open(io.BytesIO(file), formats=list(SUFFIXES.values())) as image:
             channels = channels or (4 if image.has_transparency_data else 3)

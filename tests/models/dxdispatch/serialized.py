@@ -71,9 +71,9 @@ class Writer:
         return "offset", self.builder.CreateByteVector(data)
 
     def attribute(self, tag: int, value: Any) -> int:
+        if value is None:
+            return self.table(None, ("byte", tag), None)
         match tag:
-            case 0:
-                return self.table(None, None, None)
             case 1:
                 made = ("offset", self.activation(*value))
             case 2:
@@ -94,6 +94,8 @@ class Writer:
         return self.table(None, ("byte", tag), made)
 
     def scalar(self, value: Any) -> int:
+        if value == ():
+            return self.table(("byte", 10), None)
         if isinstance(value, bytes):
             inner = ("offset", self.table(self.raw(value)))
             return self.table(("byte", 1), inner)

@@ -21,7 +21,7 @@ from app.memory.accounts import MemoryAccount, MemoryShare
 from app.memory.buffers import Buffer
 from app.models.dxdispatch import arrays, images
 from app.models.dxdispatch import values as dxdispatch_values
-from app.models.dxdispatch.files import FolderFiles, Missing
+from app.models.dxdispatch.files import FolderFiles, Missing, NotWritten
 from app.settings import MIB
 from tests.cli.command import dmlserve, printed, refusal
 from tests.models.dxdispatch.models import (
@@ -278,6 +278,10 @@ def test_what_becomes_no_image(client: httpx.Client) -> None:
     failed = "Failed to write resource to file 'x.png': "
     assert lines(client, model) == [f"{failed}only FLOAT32 and FLOAT16 elements become an image, not INT32"]
     model["resources"] = {"x": floats(1)}
+    wide: Json = {"resources": {"x": floats() | {"initialValues": {"value": 1, "valueCount": 70_000}}}}
+    wide["commands"] = [write | {"targetPath": "x.jpg", "dimensions": [1, 1, 1, 70_000]}]
+    (line,) = lines(client, model | wide)
+    assert line.startswith("Failed to write resource to file 'x.jpg': ")
     for dimensions in ([1, 1, 1, 2], [1, 1, 0, 1]):
         model["commands"] = [write | {"dimensions": dimensions}]
         (line,) = lines(client, model)
@@ -393,6 +397,7 @@ def test_bare_numbers_of_float16_are_truncated_as_in_resources(client: httpx.Cli
 
 
 def test_members_that_structures_have_not_are_not_looked_at(client: httpx.Client) -> None:
+    assert lines(client, changed(add(), "/commands/0/threadGroupCount", [1, 2, 3])) == ["Resource 'Out': 6, 10, -2"]
     line = {"Scale": 2, "Bias": 1, "comment": None}
     assert lines(client, unary("ELEMENT_WISE_IDENTITY", "FLOAT32", 1, 2, ScaleBias=line)) == ["Resource 'Out': 3, 5"]
     model = unary("UPSAMPLE_2D", "FLOAT32", 1, 2)
@@ -455,6 +460,16 @@ def test_no_link_leads_out_of_the_output_folder(tmp_path: Path) -> None:
     text = printed(dmlserve("run", tmp_path / "model.json", "--output-folder", tmp_path / "out"))
     assert text.startswith("Failed to write")
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_what_no_file_can_be_called(tmp_path: Path, name: str) -> None:
+    files = FolderFiles(tmp_path, tmp_path)
+    with MemoryAccount(MIB).open() as memory, pytest.raises(Missing, match="There is no file"):
+        files.read(name, 64, "max_tensor_bytes", memory)
+    with pytest.raises(NotWritten):
+        files.write(name, memoryview(b"some"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_where_the_command_reads_and_writes_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,15 @@ def test_free_dimensions(client: httpx.Client, more: Json, sizes: str) -> None:
         assert printed(client, net({"x": "X", "y": "Y"}, "Y", **more), made) == ["2, 4, 6, 8, 10, 12, 9, 9"]
 
 
+def test_a_tensor_of_any_number_of_dimensions_has_none_to_override(client: httpx.Client) -> None:
+    made = onnx.ModelProto()
+    made.CopyFrom(model("m (float[2,3] x) => (float[2,3] y) { y = Neg(x) }"))
+    for each in (made.graph.input[0], made.graph.output[0]):
+        each.type.tensor_type.ClearField("shape")
+    told = net({"x": X, "y": "Later"}, "Later", freeDimensionNameOverrides={"n": 2})
+    assert printed(client, told, made) == ["-1, -2, -3, -4, -5, -6"]
+
+
 @pytest.mark.parametrize(
     ("bindings", "more", "pointer"),
     [

@@ -55,6 +55,7 @@ RESOURCES: list[tuple[Json, str]] = [
     (floats(0, True), "/initialValues/1"),
     (floats(0, None), "/initialValues/1"),
     (floats((1 << 53) + 1), "/initialValues/0"),
+    (floats(10**400), "/initialValues/0"),
     ({"initialValuesDataType": "INT8", "initialValues": [127, 128]}, "/initialValues/1"),
     ({"initialValuesDataType": "UINT64", "initialValues": [-1]}, "/initialValues/0"),
     ({"initialValuesDataType": "INT32", "initialValues": [1.0]}, "/initialValues/0"),
@@ -62,6 +63,7 @@ RESOURCES: list[tuple[Json, str]] = [
     ({"initialValues": [1, 2]}, "/initialValues/0"),
     ({"initialValues": [{"type": "UINT32"}]}, "/initialValues/0"),
     ({"initialValues": [{"type": "FLOAT16", "value": 1}]}, "/initialValues/0/type"),
+    ({"initialValues": [{"type": "FLOAT31", "value": 1}]}, "/initialValues/0/type"),
     ({"initialValues": [{"type": "UINT8", "value": 256}]}, "/initialValues/0/value"),
     ({"initialValues": {"value": 1, "valueCount": 1}}, "/initialValuesDataType"),
     (floats() | {"initialValues": {"value": 1}}, "/initialValues/valueCount"),
@@ -125,6 +127,7 @@ CHANGES: list[tuple[str, Any, str]] = [
     (DESC, [], DESC),
     (f"{DESC}/ATensor", ..., f"{DESC}/ATensor"),
     (f"{DESC}/ATensor", None, f"{DESC}/ATensor"),
+    (f"{DESC}/ATensor", 3, f"{DESC}/ATensor"),
     (f"{DESC}/OutputTensor", ..., f"{DESC}/OutputTensor"),
     (f"{DESC}/ATensor/Sizes", ..., f"{DESC}/ATensor/Sizes"),
     (f"{DESC}/ATensor/DataType", "FLOAT31", f"{DESC}/ATensor/DataType"),
@@ -179,6 +182,31 @@ CHANGES: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("place", "value", "pointer"), CHANGES)
 def test_dispatchables_commands_and_bindings(client: httpx.Client, place: str, value: Any, pointer: str) -> None:
     assert list(problem(client, changed(add(), place, value))) == [pointer]
+
+
+@pytest.mark.parametrize(
+    ("activation", "pointer"),
+    [
+        (3, ""),
+        ([], ""),
+        ({}, "/Type"),
+        ({"Type": "DML_OPERATOR_MADE_UP"}, "/Type"),
+        ({"Type": "DML_OPERATOR_MADE_UP", "Desc": {}}, "/Type"),
+        ({"Type": 3, "Desc": {}}, "/Type"),
+        ({"Type": "DML_OPERATOR_ACTIVATION_ELU", "Desc": {}}, "/Desc/Alpha"),
+    ],
+)
+def test_fused_activations(client: httpx.Client, activation: Any, pointer: str) -> None:
+    model = changed(add(), "/dispatchables/add/type", "DML_OPERATOR_ELEMENT_WISE_ADD1")
+    told = problem(client, changed(model, f"{DESC}/FusedActivation", activation))
+    assert list(told) == [f"{DESC}/FusedActivation{pointer}"]
+
+
+def test_the_type_of_random_numbers_is_told_as_the_structure_calls_it(client: httpx.Client) -> None:
+    state = {"DataType": "UINT32", "Sizes": [1, 1, 1, 6]}
+    desc = {"InputStateTensor": state, "OutputTensor": state | {"Sizes": [1, 1, 1, 2]}, "Type": "MADE_UP"}
+    model = changed(add(), "/dispatchables/add", {"type": "DML_OPERATOR_RANDOM_GENERATOR", "desc": desc})
+    assert f"{DESC}/Type" in problem(client, model)
 
 
 @pytest.mark.parametrize("spelt", ["hlsl", "HLSL"])

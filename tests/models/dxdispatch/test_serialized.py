@@ -106,6 +106,8 @@ def test_what_is_bound_ends_where_its_elements_are_counted(client: httpx.Client)
         place["x"] = {"name": "x", "elementOffset": 4, "elementCount": count}
         assert list(refused(client, file, sent)) == ["/commands/0/bindings/x"]
     place["x"] = "x"
+    sent["resources"]["x"] = {"initialValues": [{"type": "FLOAT32", "value": each} for each in (-1, 2)]}
+    assert run(client, file, sent) == ["Resource 'y': 0, 2"]  # without a type all of it is
     sent["resources"]["x"] = floats(-1, sizeInBytes=64)
     assert list(refused(client, file, sent)) == ["/commands/0/bindings/x"]
 
@@ -125,6 +127,10 @@ def test_a_recurrent_network_with_activations_in_an_array(client: httpx.Client) 
         ([unary("ACTIVATION_RELU", (FLOAT, 1))], ["x"], ["y"], "1 attributes; DML_OPERATOR_ACTIVATION_RELU has 0"),
         ([unary("ACTIVATION_ELU", (99, 1.0))], ["x"], ["y"], "of an unknown kind"),
         ([unary("ACTIVATION_ELU", (0, None))], ["x"], ["y"], "has no Alpha"),
+        ([unary("ACTIVATION_ELU", (FLOAT, None))], ["x"], ["y"], "has no Alpha"),
+        ([unary("ACTIVATION_SOFTMAX1", (UINT, 1), (UINTS, None))], ["x"], ["y"], "has no Axes"),
+        ([unary("ACTIVATION_ELU", (SCALAR, ()))], ["x"], ["y"], "a scalar without a value"),
+        ([unary("ELEMENT_WISE_ADD1", (1, ("DML_OPERATOR_MADE_UP",)))], ["x"], ["y"], "has an activation"),
         ([unary("ACTIVATION_ELU", (SCALAR, bytes(8)))], ["x"], ["y"], "whose type nothing tells"),
         ([unary("ELEMENT_WISE_ROUND", (UINT, 3))], ["x"], ["y"], "which is no DML_ROUNDING_MODE"),
         ([unary("ACTIVATION_RELU")], ["w"], ["y"], "comes from no node"),
@@ -145,6 +151,12 @@ def test_what_is_wrong_in_a_graph_is_said_at_the_file(
     assert pointer == "/dispatchables/g/sourcePath"
     assert "graph.bin" in message
     assert says in message
+
+
+def test_a_graph_of_more_than_a_tensor_may_have_is_refused_at_the_file(client: httpx.Client) -> None:
+    large = Node("ACTIVATION_RELU", ["x"], ["y"], [[1, 1, 1, 1 << 30]] * 2)
+    sent = zipped({"model.json": json.dumps(model({"x": [1]}, {"y": 1})), "graph.bin": graph([large], ["x"], ["y"])})
+    assert list(problem(client, sent, 413)) == ["/dispatchables/g/sourcePath"]
 
 
 def test_a_chain_that_leads_round_is_refused(client: httpx.Client) -> None:

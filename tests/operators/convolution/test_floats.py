@@ -276,6 +276,23 @@ def test_padding_of_the_output_is_0_whatever_bias_and_activation() -> None:
         assert (result[:size, :size] > 0.99).all()
 
 
+@pytest.mark.usefixtures("on_each_device")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("direction", ["FORWARD", "BACKWARD"])
+def test_an_activation_that_has_no_loop_is_applied_too(direction: str, dtype: str) -> None:
+    """CELU of a negative Alpha is NumPy's to compute. Padding of the output is 0 all the same."""
+    rng = np.random.default_rng(3)
+    x, w = ((rng.standard_normal(sizes) / 2).astype(dtype) for sizes in ((2, 3, 9, 64), (3, 3, 2, 2)))
+    given = {"InputTensor": x, "FilterTensor": w, "BiasTensor": np.ones((1, 3, 1, 1), dtype)}
+    for padding in ([0, 0], [1, 2]):
+        document = PLAIN | {"Direction": direction, "OutputPadding": padding}
+        plain = run(document, given)["OutputTensor"].astype(np.float64)
+        activated = document | {"FusedActivation": {"Type": "ACTIVATION_CELU", "Alpha": -1}}
+        wanted = np.maximum(plain, 0) + np.minimum(1 - np.exp(-plain), 0)
+        tolerance = 1e-5 if dtype == "float32" else 1e-2
+        np.testing.assert_allclose(run(activated, given)["OutputTensor"], wanted, tolerance, tolerance)
+
+
 def desc(*sizes: int) -> dict[str, Any]:
     return {"DataType": "FLOAT32", "Sizes": list(sizes)}
 

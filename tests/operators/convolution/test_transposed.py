@@ -252,11 +252,14 @@ def test_one_channel_to_a_group(
     given = {"InputTensor": x, "FilterTensor": w, "BiasTensor": bias}
     shape = (batch, channels * outputs, *results)
     document |= {name: tensor(sizes=each.shape) for name, each in given.items()} | {"OutputTensor": tensor(sizes=shape)}
-    kernel = device.prepare(compile_operator(OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document), NEWEST))
-    assert isinstance(kernel, TransposedKernel)
-    assert all(isinstance(own, PhaseCalls) == in_phases for own in kernel._own.values())
-    result = np.full(shape, np.nan, np.float32)
+    operator = compile_operator(OPERATORS["DML_OPERATOR_CONVOLUTION"].model_validate(document), NEWEST)
     buffers = [memoryview(each.tobytes()) for each in given.values()]
-    kernel.dispatch(buffers, [result.reshape(-1).view(np.uint8).data], never)
     right = expected(x, w, bias, document, results)
-    np.testing.assert_allclose(result, np.where(right < 0, right * 0.25, right), 1e-5, 1e-5)
+    for known in (None, {"FilterTensor": buffers[1]}):
+        kernel = device._kernel(operator, known)
+        assert isinstance(kernel, TransposedKernel)
+        assert all(isinstance(own, PhaseCalls) == in_phases for own in kernel._own.values())
+        result = np.full(shape, np.nan, np.float32)
+        kernel.dispatch(buffers, [result.reshape(-1).view(np.uint8).data], never)
+        np.testing.assert_allclose(result, np.where(right < 0, right * 0.25, right), 1e-5, 1e-5)
+        assert kernel.runs_inline, "it is small, and compiled"

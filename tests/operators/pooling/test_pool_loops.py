@@ -95,7 +95,7 @@ def elements(rng: np.random.Generator, sizes: list[int], type_: str) -> Array:
     ("kind", "type_", "seed"),
     [
         *((kind, each, n) for kind in ("AVERAGE_POOLING1", "LP_POOLING1") for each in TYPES[:2] for n in range(6)),
-        *(("MAX_POOLING2", each, n) for each in TYPES for n in range(6 if each in TYPES[:2] else 2)),
+        *(("MAX_POOLING2", each, n) for each in TYPES for n in [*range(6 if each in TYPES[:2] else 3), 9]),
     ],
 )
 def test_windows_are_those_by_coordinates(
@@ -119,7 +119,7 @@ def test_windows_are_those_by_coordinates(
         document["IncludePadding"] = bool(rng.integers(2))
     elif kind == "LP_POOLING1":
         document["P"] = int(rng.integers(1, 3))
-    elif seed in (2, 5):
+    elif seed in (2, 5, 9):
         types.append(np.dtype(["uint32", "uint64"][seed % 2]))
         document["OutputIndicesTensor"] = {"DataType": types[1].name.upper(), "Sizes": pooled}
     operator = compile_operator(OPERATORS[f"DML_OPERATOR_{kind}"].model_validate(document), NEWEST)

@@ -87,12 +87,6 @@ class Text:
         v = self.vector
         return self.call(v, f"llvm.fma.v{self.width}f32", f"{v} {a}, {v} {b}, {v} {c}")
 
-    def total(self, value: str) -> str:
-        """The sum of a vector's elements, added up pair by pair."""
-        v, name = self.vector, f"llvm.vector.reduce.fadd.v{self.width}f32"
-        self._declarations.add(f"declare float @{name}(float, {v})")
-        return self.let(f"call reassoc float @{name}(float -0.0, {v} {value})")
-
     def totals(self, vectors: Sequence[str]) -> str:
         """A vector that begins with the sum of the elements of each, of which there are a power of two, at most as many
         as a vector has elements. From two vectors one is made that has half of the sums of both, until there is one.
