@@ -201,7 +201,6 @@ def compile_imported(
     imported: Imported, constants: ModelConstants, service: Service, memory: MemoryShare, cancelled: Callable[[], bool]
 ) -> CompiledGraph:
     """Raises NotSupported for what DirectML's operators refuse, LimitExceeded, MemoryExhausted, Cancelled."""
-
     return blaming_nodes(
         imported, lambda: service.compile(request_of(imported)._replace(known=constants), memory, cancelled)
     )
