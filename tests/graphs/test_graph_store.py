@@ -696,8 +696,8 @@ class TestPackedMatrices:
 
     SIZES = (256, 256)
 
-    def product(self, nodes: int = 1, sizes: tuple[int, int] = SIZES) -> dict[str, Any]:
-        """So many products of what comes with one matrix, each of the result before."""
+    def product(self, nodes: int = 1, sizes: tuple[int, int] = SIZES, matrices: int = 1) -> dict[str, Any]:
+        """So many products of what comes with so many matrices, each of the result before."""
         gemm = {
             "ATensor": tensor(sizes=(1, sizes[0])),
             "BTensor": tensor(sizes=sizes) | {"Flags": OWNED["Flags"]},
@@ -713,7 +713,7 @@ class TestPackedMatrices:
             ],
             [
                 into("x", "gemm0", "ATensor"),
-                *(into("w", f"gemm{number}", "BTensor") for number in range(nodes)),
+                *(into(f"w{number % matrices}", f"gemm{number}", "BTensor") for number in range(nodes)),
             ],
             [out(f"relu{nodes - 1}", "y", "OutputTensor")],
             [
@@ -723,25 +723,29 @@ class TestPackedMatrices:
         )
 
     def test_count_as_kept(self, client: httpx.Client) -> None:
+        """Once each, however many products there are with it."""
         matrix = 4 * 256 * 256
-        for nodes in (1, 3):
-            told = keep(client, self.product(nodes), inputs={"w": bytes(matrix)})
-            assert (1 + nodes) * matrix <= told["memory_bytes"] < (1 + nodes) * matrix + 20_000 * nodes
+        for nodes, matrices in ((1, 1), (3, 1), (3, 3)):
+            inputs = {f"w{number}": bytes([number] * matrix) for number in range(matrices)}
+            told = keep(client, self.product(nodes, matrices=matrices), inputs=inputs)
+            assert 2 * matrices * matrix <= told["memory_bytes"] < 2 * matrices * matrix + 20_000 * nodes
 
     def test_are_refused_before_they_are_made(self, start_server: ServerFactory) -> None:
         running = start_server("--max-graph-bytes", str(MIB), "--max-memory-bytes", str(2 * MIB))
-        inputs = {"w": bytes(4 * 256 * 256)}
+        x = bytes(4 * 256)
         with httpx.Client(base_url=running.url) as client:
-            alone = post(client, GRAPHS, {"graph": self.product(4), "inputs": inputs})
-            assert error_at("/graph", alone, 413)["allowed"] == [MIB]
-            described = {"graph": self.product(12), "inputs": inputs | {"x": bytes(4 * 256)}}
-            assert "max_memory_bytes" in refusal_of(post(client, "/v1/dispatch", described), 413)["detail"]
-            fits = {"graph": self.product(2), "inputs": inputs | {"x": bytes(4 * 256)}}
-            assert post(client, "/v1/dispatch", fits).status_code == 200
+
+            def of(matrices: int, **bound: bytes) -> dict[str, Any]:
+                given = {f"w{number}": bytes(4 * 256 * 256) for number in range(matrices)}
+                return {"graph": self.product(matrices, matrices=matrices), "inputs": given | bound}
+
+            assert error_at("/graph", post(client, GRAPHS, of(3)), 413)["allowed"] == [MIB]
+            assert "max_memory_bytes" in refusal_of(post(client, "/v1/dispatch", of(5, x=x)), 413)["detail"]
+            assert post(client, "/v1/dispatch", of(2, x=x)).status_code == 200
             wait_until(lambda: metric(client, "memory_bytes") == 0)
 
     def test_panels_of_one_column_are_within_the_bound_of_a_matrix(self, client: httpx.Client) -> None:
         """They would be filled up to a vector, which is 8 or 16 times as many."""
         depth = 1 << 20
-        told = keep(client, self.product(sizes=(depth, 1)), inputs={"w": bytes(4 * depth)})
+        told = keep(client, self.product(sizes=(depth, 1)), inputs={"w0": bytes(4 * depth)})
         assert told["memory_bytes"] < 4 * depth + 20_000
