@@ -80,6 +80,14 @@ def test_lstm_of_quantized_weights(weights: str, by_gate: bool) -> None:
     dynamic(1, weights, whole=True, by_gate=by_gate, direction="reverse", activations=activations, **reverse).compare()
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_what_no_row_reaches_is_not_quantized(direction: str) -> None:
+    """Its range would be that of what is there, too."""
+    node = dynamic(2 if direction == "bidirectional" else 1, whole=True, direction=direction)
+    x = np.concatenate([floats(2, 3, 4), np.full((2, 3, 4), 40, np.float32)])
+    node.replaced(0, x).replaced(4, np.array([1, 2, 1], np.int32)).compare()
+
+
 def test_states_are_quantized_for_each_step() -> None:
     """Of one step there are as many operators again for each one more."""
     counts = []

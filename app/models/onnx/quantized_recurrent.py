@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from app.contract.constants import DataType
-from app.models.onnx.element_wise import binary
+from app.contract.constants import DataType, ReduceFunction
+from app.models.onnx.element_wise import binary, chosen
 from app.models.onnx.indexing import elements_at
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import joined, parted, turned, window
-from app.models.onnx.operands import broadcast, number
+from app.models.onnx.operands import broadcast, number, operate
 from app.models.onnx.quantization import Parameters, dynamically_quantized, restored
 from app.models.onnx.recurrent import (
     DIRECTIONS,
@@ -19,6 +19,7 @@ from app.models.onnx.recurrent import (
     lstm_attributes,
     require_sequences,
 )
+from app.models.onnx.reductions import reduced
 from app.models.onnx.shapes import inserted, of_type
 from app.models.onnx.tensors import Unsupported, View
 
@@ -56,7 +57,7 @@ class _Layer:
             "CellMemInitTensor": node.optional(6),
         }
         self._lengths = inserted(of_type(node.view(4), DataType.UINT32), 0) if node.has(4) else None
-        self._x = _through_bytes(node, x)
+        self._x = _through_bytes(node, x if self._lengths is None else self._reached(x, self._lengths))
         self._activations = activations_of(node, LSTM_ACTIVATIONS * self.directions)
 
     def direction(self, which: int) -> tuple[View, View, View]:
@@ -114,6 +115,15 @@ class _Layer:
         made = window(self._node, view, [range(direction, direction + 1), *map(range, view.sizes[1:])])
         assert isinstance(made, View), "a direction has elements"
         return made
+
+    def _reached(self, x: View, lengths: View) -> View:
+        """`x` as far as the longest row goes, which is all that onnxruntime quantizes, and behind it zeros."""
+        node, first = self._node, (x.sizes[0], *[1] * (len(x.sizes) - 1))
+        step = node.build.constant(np.arange(x.sizes[0], dtype=np.uint32).reshape(first)).broadcast(x.sizes)
+        longest = broadcast(inserted(reduced(node, lengths, ReduceFunction.MAX, [1]), 2), x.sizes)
+        outputs = {"OutputTensor": (DataType.UINT8, x.sizes)}
+        is_there = operate(node, "ELEMENT_WISE_LOGICAL_LESS_THAN", {"ATensor": step, "BTensor": longest}, {}, outputs)
+        return chosen(node, is_there, x, number(node, 0, x.data_type, x.sizes))
 
     def _turned(self, x: View) -> View:
         """{ steps, batch, ... } backward, each row by its own length."""
