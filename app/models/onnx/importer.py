@@ -241,11 +241,10 @@ class _Importer:
             return known
         nodes = needed(graph, outputs)
         read = Counter(itertools.chain(outputs, *map(read_by, nodes)))
-        initial: dict[str, Held] = {}
         kept = self._arrays if graph is self._model.graph else {}
-        constants = [node.output[0] for node in nodes if is_constant(node) and node.output[0] in kept]
-        initial |= {name: kept[name] for name in constants}
-        nodes = [node for node in nodes if not initial.keys() & node.output] if constants else nodes
+        constants = {node.output[0] for node in nodes if is_constant(node)} & kept.keys()
+        nodes = [node for node in nodes if node.output[0] not in constants]
+        initial: dict[str, Held] = {name: kept[name] for name in constants}
         for tensor in getattr(graph, "initializer", ()):
             if tensor.name in read:
                 initial[tensor.name] = (

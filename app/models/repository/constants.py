@@ -37,7 +37,7 @@ class ModelConstants:
         """Of weights, by their addresses."""
         self._shared: dict[Hashable, _Shared] = {}
         """By digests of constants, ids of what is computed of them, and keys of what is packed."""
-        self._is_closed = False
+        self.is_closed = False
         self._lock = Lock()
 
     def digest(self, data: Buffer) -> str:
@@ -53,19 +53,21 @@ class ModelConstants:
         known = self._shared.get(id_)
         return known.data if known else None
 
-    def known(self, constants: Mapping[int, Buffer]) -> dict[int, Buffer]:
-        """The same `constants` of a graph, those that graphs share in the memory that these have."""
+    def made(self, constants: Mapping[int, Buffer]) -> dict[int, str]:
+        """The digests of those `constants` of a graph, by node, that the importer made, and that are large."""
         return {
-            index: self.computed(self.digest(data)) or data if self._is_made(data) else data
+            index: digest(data)
             for index, data in constants.items()
+            if data.nbytes >= LEAST and self._weights.get(address_of(data)) != data.nbytes
         }
 
-    def use(self, graph: CompiledGraph, memory: MemoryShare) -> Collection[Hashable]:
-        """Have other graphs share what `graph` has of constants, and leave in `memory` what it keeps for itself. Tells
-        what it shares, for `leave`. Raises MemoryExhausted, and RequestOver if the model is closed."""
+    def use(self, graph: CompiledGraph, made: Mapping[int, str], memory: MemoryShare) -> Collection[Hashable]:
+        """Have other graphs share what `graph` has of constants, `made` ones included, and leave in `memory` what it
+        keeps for itself. Tells what it shares, for `leave`. Raises MemoryExhausted, and RequestOver if the model is
+        closed."""
         kept = dict(zip(graph.runnable.schedule.kept, graph.runnable.kept, strict=True))
-        made = [data for source, data in kept.items() if isinstance(source, Constant) and self._is_made(data)]
-        tensors = dict(graph.computed) | {self.digest(data): data for data in made}
+        tensors = dict(graph.computed)
+        tensors |= {id_: data for index, id_ in made.items() if (data := kept.get(Constant(index)))}
         lasting = self._weights.keys() | {address_of(data) for data in tensors.values()}
         shared: dict[Hashable, _Shared] = {key: _Shared(data.nbytes, data) for key, data in tensors.items()}
         shared |= {key: _Shared(size, None) for key, size in graph.packed.items() if lasting.issuperset(key[0])}
@@ -83,7 +85,7 @@ class ModelConstants:
     def leave(self, keys: Collection[Hashable]) -> None:
         """A graph is not kept any more. What no other one uses is not shared any more."""
         with self._lock:
-            for key in keys if not self._is_closed else ():
+            for key in keys if not self.is_closed else ():
                 shared = self._shared[key]
                 shared.users -= 1
                 if not shared.users:
@@ -93,9 +95,5 @@ class ModelConstants:
     def close(self) -> None:
         """Nobody compiles the model any more."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             self._memory.close()
-
-    def _is_made(self, data: Buffer) -> bool:
-        """Whether it is a constant that the importer made, and large."""
-        return data.nbytes >= LEAST and self._weights.get(address_of(data)) != data.nbytes

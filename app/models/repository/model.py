@@ -75,7 +75,6 @@ class LoadedModel:
         self.policy = policy or VersionPolicy()
         """Which versions are served, this one among them."""
         self.cache_key = CacheKey()
-        self.is_closed = False
         self._proto = proto
         self._arrays = arrays
         self.constants = ModelConstants(arrays.values(), memory)
@@ -85,6 +84,10 @@ class LoadedModel:
     def called(self) -> str:
         """With its version, as metrics and messages call it."""
         return f"{self.name}:{self.version}"
+
+    @property
+    def is_closed(self) -> bool:
+        return self.constants.is_closed
 
     @property
     def is_free(self) -> bool:
@@ -113,14 +116,16 @@ class LoadedModel:
         Raises NotSupported, WrongSizes, LimitExceeded, MemoryExhausted, Cancelled.
         """
         imported = self.imported(sizes, cancelled)
-        known = self.constants.known(imported.graph.constants)
-        imported = replace(imported, graph=imported.graph._replace(constants=known))
+        constants = imported.graph.constants
+        made = self.constants.made(constants)
+        known = {index: data for index, id_ in made.items() if (data := self.constants.computed(id_))}
+        imported = replace(imported, graph=imported.graph._replace(constants=constants | known))
         memory = service.memory.open()
         try:
             graph = compile_imported(imported, self.constants, service, memory, cancelled)
             shared: Collection[Hashable] = ()
             with suppress(RequestOver):  # it was closed meanwhile
-                shared = self.constants.use(graph, memory)
+                shared = self.constants.use(graph, made, memory)
         except BaseException:
             memory.close()
             raise
@@ -133,7 +138,6 @@ class LoadedModel:
 
     def close(self) -> None:
         """Nobody will compile it any more."""
-        self.is_closed = True
         self.constants.close()
 
 
