@@ -298,6 +298,32 @@ def test_halves(device: NumpyDevice, name: str, floats: int) -> None:
             np.testing.assert_array_equal(of_packed, made)
 
 
+@pytest.mark.parametrize("floats", [0, *OTHERS])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_large_matrix_is_packed_once_for_any_number_of_rows(device: NumpyDevice, dtype: str, floats: int) -> None:
+    """A small one as is best for the rows, of which each is as by itself, too."""
+    team = Team(narrow(floats), 2) if floats else device.team
+    assert team
+    for columns, is_large in ((500, False), (1031, True)):
+        b = RANDOM.standard_normal((1024, columns)).astype(dtype)
+        if dtype == "float32":
+            b = b[: 520 if is_large else 500]
+        assert (b.nbytes >= products.LARGE) is is_large
+        layouts = []
+        for rows in (1, 2, 3, 4, 13, 40):
+            a = np.ones((rows, len(b)), dtype)
+            packing = product_packing_of(compiled(gemm(a, b)), team.compiler, ["BTensor"])
+            assert packing
+            layouts.append(packing.layout)
+        assert (len(set(layouts)) == 1) is is_large
+        if dtype == "float16":
+            a, c = (RANDOM.standard_normal((13, many)).astype(dtype) for many in b.shape)
+            known = {"BTensor": bytes_of(b)}
+            whole = by_loops(team, known, {}, a, b, c)
+            for rows in (slice(1), slice(3, 5), slice(7, 10)):
+                np.testing.assert_array_equal(by_loops(team, known, {}, a[rows], b, c[rows]), whole[rows])
+
+
 @subnormal_operands.noted
 @pytest.mark.parametrize("columns", [1, 31, 33, 77])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

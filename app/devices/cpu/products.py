@@ -74,6 +74,10 @@ MOST_ALONG = 12
 AHEAD = 1 << 10
 """Elements of a packed matrix, which is seldom in a cache."""
 
+LARGE = 1 << 20
+"""Bytes of a known matrix from which on it is in no cache of a processor's own, so that reading it is what takes time:
+two vectors at a time do for few rows, too, and it is packed once for any number of them."""
+
 TERMS_AHEAD = 16
 """Terms of a matrix that no cache holds, and that is read as it lies: each is far from the one before."""
 
@@ -134,8 +138,8 @@ def product_packing_of(compiled: Dispatchable, compiler: Compiler, known: Collec
 
 def _packing(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> Packing:
     sizes, strides = _matrix(operator.BTensor, operator.TransB)
-    layout = "panels", _bytes(operator), *sizes, *strides, _wide(compiled, compiler)
-    return Packing(("BTensor",), layout, _panel_bytes(operator, compiled, compiler))
+    layout = "panels", _bytes(operator), *sizes, *strides, _wide(operator, compiled, compiler, True)
+    return Packing(("BTensor",), layout, _panel_bytes(operator, compiled, compiler, True))
 
 
 def _product_of(compiled: Dispatchable) -> Gemm | None:
@@ -156,7 +160,7 @@ def _is_packed(operator: Gemm, compiled: Dispatchable, compiler: Compiler, known
     if "BTensor" not in known or math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) != 1:
         return False
     most = min(max(2 * _bytes(operator) * operator.BTensor.elements, MOST_FILLED), MOST_PACKED)
-    return _panel_bytes(operator, compiled, compiler) <= most
+    return _panel_bytes(operator, compiled, compiler, True) <= most
 
 
 def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_packed: bool) -> bool:
@@ -186,7 +190,7 @@ def _is_for_loops(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is
         return False
     most, size = MOST_READ, _bytes(operator)
     if size * rows * depth <= MOST_READ:
-        (tile, _), *_ = _tiles(rows, columns, compiler.vector_floats)
+        (tile, _), *_ = _tiles(operator, compiled, compiler, False)
         most = MOST_OWN if is_turned or tile.rows == rows else MOST_NEAR
     return size * depth * columns <= most
 
@@ -221,19 +225,18 @@ def _is_along(operator: Gemm, compiled: Dispatchable) -> bool:
 
 def _own_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> int:
     """Of all of the second operand's matrices, packed."""
-    return math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) * _panel_bytes(operator, compiled, compiler)
+    return math.prod(compiled.outputs["OutputTensor"].Sizes[:-2]) * _panel_bytes(operator, compiled, compiler, False)
 
 
-def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler) -> int:
+def _panel_bytes(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_known: bool) -> int:
     """Of its packed matrix. Panels of few columns are filled up to a vector, which is up to 16 times as many."""
-    columns, wide = compiled.outputs["OutputTensor"].Sizes[-1], _wide(compiled, compiler)
+    columns, wide = compiled.outputs["OutputTensor"].Sizes[-1], _wide(operator, compiled, compiler, is_known)
     return _bytes(operator) * _matrix(operator.BTensor, operator.TransB)[0][0] * -(-columns // wide) * wide
 
 
-def _wide(compiled: Dispatchable, compiler: Compiler) -> int:
+def _wide(operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_known: bool) -> int:
     """Columns of a panel."""
-    rows, columns = compiled.outputs["OutputTensor"].Sizes[-2:]
-    return next(_tiles(rows, columns, compiler.vector_floats))[0].columns
+    return next(_tiles(operator, compiled, compiler, is_known))[0].columns
 
 
 class ProductKernel:
@@ -384,7 +387,7 @@ class _Loops:
         addend: Addend = "none"
         if c:
             addend = "columns" if c.strides[-1] == 0 else "rows"
-        tiles = list(_tiles(rows, columns, compiler.vector_floats))
+        tiles = list(_tiles(operator, compiled, compiler, is_known))
         if is_along:
             tiles = [(ProductTile(rows, 1, compiler.vector_floats, along=_columns_along(rows, compiler)), range(rows))]
         form = replace(
@@ -404,7 +407,7 @@ class _Loops:
             panels = _packing(operator, compiled, compiler).made(known, lambda: packed(matrix, wide))
         first: list[Call] = []
         if is_turned:
-            each = _panel_bytes(operator, compiled, compiler) // size
+            each = _panel_bytes(operator, compiled, compiler, False) // size
             of_packed = [each * step for step in packed_strides(sizes)]
             first = [*Turned(size, depth, columns, b_column, wide, sizes, strides[1], of_packed).calls(team)]
             strides[1] = of_packed
@@ -501,10 +504,14 @@ def _columns_along(rows: int, compiler: Compiler) -> int:
     return min(8, compiler.vector_floats, 1 << ((12 if compiler.vector_floats == 8 else 24) // rows).bit_length() - 1)
 
 
-def _tiles(rows: int, columns: int, width: int) -> Iterator[tuple[ProductTile, range]]:
-    """Tiles for so many rows, and which rows each is for."""
+def _tiles(
+    operator: Gemm, compiled: Dispatchable, compiler: Compiler, is_known: bool
+) -> Iterator[tuple[ProductTile, range]]:
+    """Tiles for its rows, and which rows each is for, where its second operand is known before or is not."""
+    (rows, columns), width = compiled.outputs["OutputTensor"].Sizes[-2:], compiler.vector_floats
+    is_large = is_known and _bytes(operator) * operator.BTensor.elements >= LARGE
     for each, vectors, own in sums_at_once(rows, columns, width):
-        yield ProductTile(each, vectors, width), own
+        yield ProductTile(each, min(vectors, 2) if is_large else vectors, width), own
 
 
 def sums_at_once(rows: int, columns: int, width: int, spared: int = 0) -> Iterator[tuple[int, int, range]]:
