@@ -42,7 +42,7 @@ def test_an_initializer_of_no_type() -> None:
     made = affine()
     made.graph.initializer[0].data_type = 99
     with pytest.raises(Unreadable, match="Initializer w cannot be read"):
-        detached(made)
+        detached(made, {})
 
 
 @pytest.mark.parametrize("is_node", [False, True])

@@ -528,8 +528,8 @@ def test_names_of_initializers_within_a_branch_are_its_own() -> None:
     branch.initializer.extend(
         model("m (float[2] x) => (float[2] y) { y = Neg(x) }", w=np.array([3, 4], np.float32)).graph.initializer
     )
-    arrays = detached(made)
-    imported = import_model(made, {}, arrays=arrays)
+    arrays: dict[str, np.ndarray] = {}
+    imported = import_model(detached(made, arrays), {}, arrays=arrays)
     assert [bytes(each) for each in imported.graph.constants.values()] == [np.array([3, 4], np.float32).tobytes()]
 
 

@@ -1,10 +1,15 @@
 """What a repository has of its models, without a server."""
 
 import asyncio
+import ctypes
 import errno
+import gc
 import logging
 import os
+import platform
+import re
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +18,9 @@ from typing import Any, BinaryIO, NoReturn
 
 import httpx
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from app.contract.violations import ContractError, Violation
 from app.devices.device import Cancelled
@@ -379,6 +386,47 @@ def test_external_data_are_charged_before_they_are_read(
     assert len(asked) == 1
     assert memory.used == needed - file.stat().st_size + len(made.operators)
     made.close()
+
+
+def _anonymous_bytes() -> int:
+    """Of this process' memory, how much is of no file and not free."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    (kilobytes,) = re.findall(r"^RssAnon:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(kilobytes) << 10
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="RssAnon and malloc_trim")
+@pytest.mark.parametrize("form", ["raw", "numbers", "node", "external"])
+def test_weights_are_there_once(tmp_path: Path, form: str) -> None:
+    """Nor does protobuf keep those that it had, or the file."""
+    count = 8 << 20
+    weights = np.random.default_rng(0).random(count, np.float32)
+    made = model(f"m (float[{count}] x) => (float[{count}] y) {{ y = Add(x, w) }}")
+    tensor = numpy_helper.from_array(weights, "w")
+    if form == "node":
+        made.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=tensor))
+    else:
+        made.graph.initializer.append(tensor)
+    if form == "numbers":
+        tensor = made.graph.initializer[0]
+        tensor.ClearField("raw_data")
+        tensor.float_data.extend(weights)
+    file, folder = tmp_path / "m.onnx", tmp_path / "none"
+    folder.mkdir()
+    onnx.save(made, file, save_as_external_data=form == "external", location="data")
+    del made, tensor
+    opened = Opened(folder, max_memory_bytes=1 << 30)
+    try:
+        put(folder / "first", affine())  # so that modules are there
+        read("first", "1", folder / "first", None, opened.service, lambda: False).close()
+        before, size = _anonymous_bytes(), weights.nbytes
+        loaded = read("m", "1", file, None, opened.service, lambda: False)
+        assert loaded.weight_bytes == opened.service.memory.used == size
+        assert _anonymous_bytes() - before < 1.25 * size
+        loaded.close()
+    finally:
+        opened.close()
 
 
 def test_sizes_that_a_model_cannot_have_take_no_memory(opened: Opened) -> None:

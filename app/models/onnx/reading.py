@@ -150,26 +150,35 @@ def read_model(
         raise Unreadable(f"It is no ONNX model: {twice[:80]} is made twice, and who reads it may mean either.")
     left = most_bytes - len(data)
     functions = (_tensors_of_nodes(each.node) for each in model.functions)
-    for tensor in itertools.chain(_tensors(model.graph), *functions):
+    large = ((each, arrays) for each in model.graph.initializer)
+    others = ((each, None) for each in itertools.chain(_tensors(model.graph), *functions))
+    for tensor, to in itertools.chain(large, others):
         if tensor.data_location == TensorProto.EXTERNAL:
-            left -= _load_external(tensor, folder, left, take)
+            data = _external(tensor, folder, left, take)
+            left -= len(data)
+            _give(tensor, memoryview(data), to)
     return model
 
 
 def _put(model: "ModelProto", raw: Raw, arrays: dict[str, Array] | None) -> None:
     """Give tensors the data that they were parsed without. Raises Malformed."""
-    held = {} if arrays is None else {id(each) for each in model.graph.initializer}
     if len({id(tensor) for tensor, _ in raw}) < len(raw) or any(tensor.HasField("raw_data") for tensor, _ in raw):
         raise Malformed("a tensor has its data twice")
+    initial = {id(each) for each in model.graph.initializer}
     for tensor, data in raw:
-        made = _viewed(tensor, data) if id(tensor) in held else None
-        if arrays is None or made is None:
-            tensor.raw_data = bytes(data)
-        else:
-            arrays[tensor.name] = made
-            _keep_name(tensor)
+        _give(tensor, data, arrays if id(tensor) in initial else None)
     if arrays is not None:
         _detach_numbers(model, arrays)
+
+
+def _give(tensor: "TensorProto", data: memoryview, arrays: dict[str, Array] | None) -> None:
+    """Have `tensor` be of raw `data`: in `arrays`, where they are, if there are any and NumPy has its type."""
+    made = None if arrays is None else _viewed(tensor, data)
+    if arrays is None or made is None:
+        tensor.raw_data = bytes(data)
+    else:
+        arrays[tensor.name] = made
+        _keep_name(tensor)
 
 
 def _detach_numbers(model: "ModelProto", arrays: dict[str, Array]) -> None:
@@ -193,7 +202,10 @@ def _viewed(tensor: "TensorProto", data: memoryview) -> Array | None:
     type_ = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if type_.kind not in "biuf" or type_.itemsize * math.prod(tensor.dims) != data.nbytes:
         return None
-    return np.frombuffer(data.toreadonly(), type_).reshape(tuple(tensor.dims))
+    try:
+        return np.frombuffer(data.toreadonly(), type_).reshape(tuple(tensor.dims))
+    except ValueError:
+        return None
 
 
 def _keep_name(tensor: "TensorProto") -> None:
@@ -270,11 +282,12 @@ def to_array(tensor: "TensorProto") -> Array:
     return numpy_helper.to_array(tensor)
 
 
-def detached(model: "ModelProto") -> dict[str, Array]:
-    """The initializers of `model`, and what constants among its nodes are, by their outputs: the model does not hold
-    them any more. Raises Unreadable."""
-    arrays: dict[str, Array] = {}
+def detached(model: "ModelProto", arrays: dict[str, Array]) -> "ModelProto":
+    """`model`, with the initializers that it still holds in `arrays`, and what constants among its nodes are, by their
+    outputs. It is a copy: protobuf gives back no memory of a message while there is any of it. Raises Unreadable."""
     for tensor in model.graph.initializer:
+        if tensor.name in arrays:
+            continue
         try:
             arrays[tensor.name] = to_array(tensor)
         except INVALID as error:
@@ -286,7 +299,9 @@ def detached(model: "ModelProto") -> dict[str, Array]:
                 with suppress(*INVALID):  # the importer will say what is wrong with it
                     arrays[node.output[0]] = to_array(attribute.t)
                     _keep_name(attribute.t)
-    return arrays
+    small = type(model)()
+    small.CopyFrom(model)
+    return small
 
 
 def is_constant(node: "NodeProto") -> bool:
@@ -455,8 +470,8 @@ def _tensors_of_nodes(nodes: "Iterable[NodeProto]") -> Iterator["TensorProto"]:
                     yield from _tensors(inner)
 
 
-def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int, take: Callable[[int], None]) -> int:
-    """Bytes that were read. Raises Unreadable."""
+def _external(tensor: "TensorProto", folder: Path | None, most_bytes: int, take: Callable[[int], None]) -> bytes:
+    """The data that `tensor` has in a file; it does not say so any more. Raises Unreadable."""
     from onnx import TensorProto  # noqa: PLC0415
 
     said = {each.key: each.value for each in tensor.external_data}
@@ -490,10 +505,9 @@ def _load_external(tensor: "TensorProto", folder: Path | None, most_bytes: int, 
         raise Unreadable(f"{tensor.name} has its data in {location!r}, which cannot be read: {error}.") from None
     if len(data) != length:
         raise Unreadable(f"{tensor.name} has its data in {location!r}, which has too few bytes.")
-    tensor.raw_data = data
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
-    return length
+    return data
 
 
 def _number(tensor: "TensorProto", said: Mapping[str, str], key: str, default: int) -> int:

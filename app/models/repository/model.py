@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+import numpy as np
+
 from app.contract.constants import NEWEST
 from app.contract.validation import validate
 from app.contract.violations import ContractError
@@ -252,9 +254,12 @@ def read(
             if size > most:
                 raise Unreadable(f"It has {size} bytes, where max_model_bytes allows {most}.")
             memory.take(size)
-            proto = read_model(found.read(size), file.parent, most, take=memory.take)
+            data = found.read(size)
+        arrays: dict[str, Array] = {}
+        proto = read_model(data, file.parent, most, arrays, memory.take)
         ports = signature(proto)
-        arrays = detached(proto)
+        _part(arrays, data, memory)
+        proto = detached(proto, arrays)
         unsupported = never_supported(proto, ports, arrays, pausing(cancelled))
         if unsupported:
             raise NotSupported(unsupported)
@@ -272,6 +277,16 @@ def read(
     except BaseException:
         memory.close()
         raise
+
+
+def _part(arrays: dict[str, Array], data: bytes, memory: MemoryShare) -> None:
+    """Have those of `arrays` that lie in a file's `data`, anywhere, lie by themselves, so that no others are kept with
+    them. Raises MemoryExhausted."""
+    whole = np.frombuffer(data, np.uint8)
+    inside = [name for name, each in arrays.items() if np.may_share_memory(each, whole)]
+    memory.take(sum(arrays[name].nbytes for name in inside))
+    for name in inside:
+        arrays[name] = arrays[name].copy()
 
 
 def _check_port(port: Port) -> None:
