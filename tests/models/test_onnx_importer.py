@@ -49,7 +49,8 @@ KNOWN = {
 def test_a_graph_is_looked_through_once_for_all_sizes() -> None:
     """What it needs is known from the first ones, but where that would keep arrays which the model does not count."""
     made = model("m (float[n] x) => (float[n] y) { z = Add(x, w) y = Relu(z) }", w=np.array(1.0, np.float32))
-    arrays = detached(made)
+    arrays: dict[str, Array] = {}
+    made = detached(made, arrays)
     known: dict[KnownParts, Parts] = {}
     with mock.patch.object(importer, "needed", wraps=protos.needed) as looked:
         graphs = [import_model(made, {"x": [size]}, arrays, known=known).graph for size in (2, 3, 2)]
