@@ -1,9 +1,12 @@
 """Which nodes are computed while a model is imported: small arithmetic with sizes, and nothing else."""
 
+from collections.abc import Hashable
+
 import numpy as np
 import pytest
 from onnx import helper
 
+from app.models.onnx.builder import SMALL_BYTES
 from app.models.onnx.folding import SMALL, folded, is_foldable
 from tests.models.onnx_runs import Array
 
@@ -11,7 +14,7 @@ from tests.models.onnx_runs import Array
 def computed(type_: str, *inputs: Array, opset: int = 17) -> list[Array | None] | None:
     attributes = {"equation": "ij,k->jk"} if type_ == "Einsum" else {}
     node = helper.make_node(type_, [f"x{place}" for place in range(len(inputs))], ["y"], **attributes)
-    return folded(node, {"": opset}, inputs)
+    return folded(node, {"": opset}, inputs, {})
 
 
 def test_what_is_small_is_computed() -> None:
@@ -20,6 +23,32 @@ def test_what_is_small_is_computed() -> None:
     (made,) = computed("NonZero", np.array([1, 0, 1])) or [None]
     np.testing.assert_array_equal(made, [[0, 2]])
     assert computed("Neg", np.zeros(SMALL)) is not None
+
+
+def test_the_same_is_computed_once() -> None:
+    """And nothing else is taken for it: what differs by an attribute, an element, a type, sizes or the operator."""
+    known: dict[Hashable, list[Array | None]] = {}
+    x = np.array([0.0, 1.0])
+    first = helper.make_node("Split", ["x"], ["a", "b"], num_outputs=2)
+    again = helper.make_node("Split", ["y"], ["c", "d"], num_outputs=2)
+    made = folded(first, {"": 18}, [x], known)
+    assert made is not None
+    assert folded(again, {"": 18}, [x.copy()], known) is made
+    others = [
+        (helper.make_node("Split", ["x"], ["a", "b"], num_outputs=2, axis=-1), x),
+        (first, x.astype(np.float32)),
+        (first, x.reshape(2, 1)),
+        (first, -x),
+        (helper.make_node("Neg", ["x"], ["a"]), x),
+    ]
+    for node, given in others:
+        other = folded(node, {"": 18}, [given], known)
+        assert other is not None
+        assert other is not made
+    assert len(known) == 1 + len(others)
+    wide = np.zeros(SMALL_BYTES)
+    assert folded(others[-1][0], {"": 18}, [wide], known) is not None
+    assert len(known) == 1 + len(others), "what is large is not compared"
 
 
 def test_what_no_operator_computes_may_be_larger() -> None:

@@ -11,10 +11,10 @@ import pytest
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from app.models.onnx import importer
+from app.models.onnx import importer, protos
 from app.models.onnx.errors import NotSupported, WrongSizes
 from app.models.onnx.folding import SMALL
-from app.models.onnx.importer import import_model, never_supported
+from app.models.onnx.importer import KnownParts, Parts, import_model, never_supported
 from app.models.onnx.parsing import PIECE
 from app.models.onnx.reading import Unreadable, detached, read_model, signature
 from tests.models.documents import affine, model, unsupported, with_external_data
@@ -44,6 +44,24 @@ KNOWN = {
     "rest": np.array([-1]),
     "yes": np.array(True),
 }
+
+
+def test_a_graph_is_looked_through_once_for_all_sizes() -> None:
+    """What it needs is known from the first ones, but where that would keep arrays which the model does not count."""
+    made = model("m (float[n] x) => (float[n] y) { z = Add(x, w) y = Relu(z) }", w=np.array(1.0, np.float32))
+    arrays: dict[str, Array] = {}
+    made = detached(made, arrays)
+    known: dict[KnownParts, Parts] = {}
+    with mock.patch.object(importer, "needed", wraps=protos.needed) as looked:
+        graphs = [import_model(made, {"x": [size]}, arrays, known=known).graph for size in (2, 3, 2)]
+    assert looked.call_count == 1
+    assert len(known) == 1
+    assert graphs[2].document == graphs[0].document
+    assert graphs[1].document != graphs[0].document
+    known.clear()
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(arrays["w"], "w"))
+    import_model(made, {"x": [2]}, known=known)
+    assert not known
 
 
 @pytest.mark.parametrize("text", VIEWS.values(), ids=VIEWS)

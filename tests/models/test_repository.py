@@ -33,7 +33,7 @@ from app.main import create_app, handler_of
 from app.memory.accounts import MemoryExhausted, MemoryShare
 from app.models.onnx import files, reading
 from app.models.onnx.errors import NotSupported
-from app.models.onnx.importer import import_model
+from app.models.onnx.importer import PARTS_BYTES, import_model
 from app.models.onnx.reading import Unreadable
 from app.models.repository import config, layout
 from app.models.repository.config import BadConfig, parse, text_in
@@ -375,6 +375,7 @@ def test_external_data_are_charged_before_they_are_read(
     monkeypatch.setattr(reading, "opened", noted)
     (tmp_path / "weights").write_bytes(np.ones(3, np.float32).tobytes())
     put(file := tmp_path / "outside", with_external_data(tmp_path, "weights"))
+    monkeypatch.setattr("app.models.repository.model.PARTS_BYTES", 1)  # else what is kept is more than what is read
     needed = memory.used + file.stat().st_size + 12
     monkeypatch.setattr(memory, "limit", needed - 1)
     with pytest.raises(MemoryExhausted):
@@ -383,7 +384,7 @@ def test_external_data_are_charged_before_they_are_read(
     monkeypatch.setattr(memory, "limit", needed)
     made = read("m", "1", file, None, opened.service, lambda: False)
     assert len(asked) == 1
-    assert memory.used == needed - file.stat().st_size
+    assert memory.used == needed - file.stat().st_size + len(made.operators)
     made.close()
 
 
@@ -421,7 +422,8 @@ def test_weights_are_there_once(tmp_path: Path, form: str) -> None:
         read("first", "1", folder / "first", None, opened.service, lambda: False).close()
         before, size = _anonymous_bytes(), weights.nbytes
         loaded = read("m", "1", file, None, opened.service, lambda: False)
-        assert loaded.weight_bytes == opened.service.memory.used == size
+        assert loaded.weight_bytes == size
+        assert opened.service.memory.used == size + PARTS_BYTES * len(loaded.operators)
         assert _anonymous_bytes() - before < 1.25 * size
         loaded.close()
     finally:

@@ -1,13 +1,13 @@
 """Nodes of which all inputs are known, computed by the reference of the `onnx` package: arithmetic with sizes."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.models.onnx.builder import Array
+from app.models.onnx.builder import SMALL_BYTES, Array
 from app.models.onnx.schemas import schema_of
 
 if TYPE_CHECKING:
@@ -52,13 +52,39 @@ def is_foldable(node: "NodeProto") -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in _FOLDED
 
 
-def folded(node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | None]) -> list[Array | None] | None:
-    """The node's outputs, or None if it should not be computed here. `node` has no attributes of who calls it."""
+def folded(
+    node: "NodeProto",
+    opsets: Mapping[str, int],
+    inputs: Sequence[Array | None],
+    known: dict[Hashable, list[Array | None]],
+) -> list[Array | None] | None:
+    """The node's outputs, or None if it should not be computed here. `node` has no attributes of who calls it.
+    What it makes of little is put among what is `known`: each layer computes the same sizes, and that takes long."""
+    if not is_foldable(node):
+        return None
+    key = _key(node, opsets, inputs)
+    if key in known:
+        return known[key]
     try:
-        return _computed(node, opsets, inputs)
+        made = _computed(node, opsets, inputs)
     except Exception:  # whatever the reference says to a node that is invalid: the mapping will say it better
         log.debug("%s cannot be folded", node.name, exc_info=True)
         return None
+    if key is not None and made is not None:
+        known[key] = made
+    return made
+
+
+def _key(node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | None]) -> Hashable:
+    """All that `node`'s outputs follow from; None if that is much, or texts, which an array only refers to."""
+    there = [each for each in inputs if each is not None]
+    if any(each.dtype.hasobject for each in there):
+        return None
+    if node.ByteSize() + sum(each.nbytes for each in there) > SMALL_BYTES:
+        return None
+    attributes = [each.SerializeToString() for each in node.attribute]
+    tensors = [None if each is None else (each.dtype, each.shape, each.tobytes()) for each in inputs]
+    return (node.op_type, opsets[""], *map(bool, node.output), *attributes, *tensors)
 
 
 def _computed(
@@ -68,8 +94,6 @@ def _computed(
     from onnx import helper, numpy_helper, shape_inference  # noqa: PLC0415
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
 
-    if not is_foldable(node):
-        return None
     if node.op_type in _RENAMED:
         older, node = node, onnx.NodeProto()
         node.CopyFrom(older)

@@ -3,12 +3,12 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -103,14 +103,16 @@ def import_model(
     arrays: Mapping[str, Array] | None = None,
     pause: Callable[[], None] | None = None,
     is_described: bool = False,
+    known: "dict[KnownParts, Parts] | None" = None,
 ) -> Imported:
     """A graph for inputs of these `sizes`, by name; of those that are not free they may be left out. `arrays` are those
     initializers that are not in `model` any more (`detached`). If `is_described`, the graph's outputs have the model's
     sizes and types in their descriptors as well: operators say [2, 1] where a sum over an axis that is not kept is [2].
+    What is `known` of this model and these `arrays` from other sizes is not looked for again.
 
     `pause` is called again and again, and may raise what ends it. Raises NotSupported, WrongSizes, Unreadable.
     """
-    return _Importer(model, arrays or {}, pause).imported(sizes, is_described)
+    return _Importer(model, arrays or {}, pause, known).imported(sizes, is_described)
 
 
 def never_supported(
@@ -138,7 +140,7 @@ def never_supported(
     return [*found.values()]
 
 
-class _Parts(NamedTuple):
+class Parts(NamedTuple):
     """Of a graph that is run for some outputs, as often as there are turns of a loop: `initial` tensors, the nodes that
     are needed, and who reads what."""
 
@@ -146,6 +148,13 @@ class _Parts(NamedTuple):
     initial: "dict[str, Held]"
     nodes: "list[NodeProto]"
     readers: "_Readers"
+
+
+KnownParts: TypeAlias = tuple[int, tuple[str, ...]]
+"""The id of a graph, which its parts keep, and the outputs it is run for."""
+
+PARTS_BYTES = 1 << 9
+"""What parts take for each node of their graph, about, without its tensors."""
 
 
 class _Readers(NamedTuple):
@@ -156,7 +165,13 @@ class _Readers(NamedTuple):
 
 
 class _Importer:
-    def __init__(self, model: "ModelProto", arrays: Mapping[str, Array], pause: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        model: "ModelProto",
+        arrays: Mapping[str, Array],
+        pause: Callable[[], None] | None,
+        known: "dict[KnownParts, Parts] | None" = None,
+    ) -> None:
         self._model = model
         self._arrays = arrays
         self.build = Builder(_FREE_BYTES + _TIMES * (model.ByteSize() + sum(each.nbytes for each in arrays.values())))
@@ -164,7 +179,9 @@ class _Importer:
         self._unsupported: dict[str, UnsupportedNode] = {}
         self._nodes: dict[str, UnsupportedNode] = {}
         self._left = MOST_NODES
-        self._known_parts: dict[tuple[int, tuple[str, ...]], _Parts] = {}
+        self._lasting_parts = {} if known is None else known
+        self._known_parts: dict[KnownParts, Parts] = {**self._lasting_parts}
+        self._known_folded: dict[Hashable, list[Array | None]] = {}
         self._known_constants: dict[int, tuple[NodeProto, Array]] = {}
         self._depth = 0
         self._pause = pause
@@ -234,7 +251,7 @@ class _Importer:
                     scope[name] = NOTHING if value is None else value
         return [self._found(scope, name) for name in outputs]
 
-    def _parts(self, graph: "GraphProto | FunctionProto", outputs: tuple[str, ...]) -> _Parts:
+    def _parts(self, graph: "GraphProto | FunctionProto", outputs: tuple[str, ...]) -> Parts:
         """Looked for once in what lasts: the model's graphs and functions."""
         known = self._known_parts.get((id(graph), outputs))
         if known is not None and known.graph is graph:
@@ -257,9 +274,11 @@ class _Importer:
                 initial[sparse.values.name] = self._initializer(sparse.values.name, lambda each=sparse: to_dense(each))
         here = {name for node in nodes for name in node.output}
         readers = _Readers(set(read), {name for name, count in read.items() if count == 1 and name in here})
-        parts = _Parts(graph, initial, nodes, readers)
+        parts = Parts(graph, initial, nodes, readers)
         if hasattr(graph, "initializer") or any(graph is each for each in self._functions.values()):
             self._known_parts[id(graph), outputs] = parts
+        if graph is self._model.graph and all(kept.get(name) is value for name, value in initial.items()):
+            self._lasting_parts[id(graph), outputs] = parts  # which has no arrays of its own
         return parts
 
     def _initializer(self, name: str, read: Any) -> Held:
@@ -354,7 +373,7 @@ class _Importer:
             raise Unsupported("one of its inputs is a sequence")
         plain = without_references(proto, outer)
         if all(not isinstance(each, View) for each in tensors):
-            arrays = folded(plain, opsets, [each for each in tensors if not isinstance(each, View)])
+            arrays = folded(plain, opsets, [each for each in tensors if not isinstance(each, View)], self._known_folded)
             if arrays is not None:
                 self.build.spend(sum(each.nbytes for each in arrays if each is not None))
                 return arrays

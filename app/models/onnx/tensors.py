@@ -48,7 +48,9 @@ class View:
     def is_packed(self) -> bool:
         """Whether elements lie row-major and without gaps; strides of axes of one element do not matter."""
         packed = packed_strides(self.sizes)
-        return all(size == 1 or a == b for size, a, b in zip(self.sizes, self.strides, packed, strict=True))
+        return self.strides == packed or all(
+            size == 1 or a == b for size, a, b in zip(self.sizes, self.strides, packed, strict=True)
+        )
 
     @property
     def is_one(self) -> bool:

@@ -25,7 +25,7 @@ from app.memory.accounts import MemoryShare, RequestOver
 from app.models.onnx.builder import Array
 from app.models.onnx.errors import NotSupported, UnsupportedNode, WrongSizes
 from app.models.onnx.files import opened
-from app.models.onnx.importer import Imported, import_model, never_supported
+from app.models.onnx.importer import PARTS_BYTES, Imported, KnownParts, Parts, import_model, never_supported
 from app.models.onnx.protos import operator_of
 from app.models.onnx.reading import Port, Signature, Unreadable, detached, read_model, signature
 from app.models.onnx.tensors import Sizes, Unsupported
@@ -79,6 +79,8 @@ class LoadedModel:
         self.cache_key = CacheKey()
         self._proto = proto
         self._arrays = arrays
+        self._parts: dict[KnownParts, Parts] = {}
+        """Of the main graph, found for the first sizes."""
         self.constants = ModelConstants(arrays.values(), memory)
         """For its graphs."""
 
@@ -136,7 +138,7 @@ class LoadedModel:
     def imported(self, sizes: SizesOfAll, cancelled: Callable[[], bool]) -> Imported:
         """As a graph that is not compiled. Raises NotSupported, WrongSizes, Cancelled."""
         stated = dict(zip(self.ports.inputs, sizes, strict=True))
-        return import_model(self._proto, stated, arrays=self._arrays, pause=pausing(cancelled))
+        return import_model(self._proto, stated, arrays=self._arrays, pause=pausing(cancelled), known=self._parts)
 
     def close(self) -> None:
         """Nobody will compile it any more."""
@@ -267,7 +269,7 @@ def read(
         ports = apply_config(stated, name, ports)
         message = parse(stated)
         batching = batching_of(f"{name}:{version}", ports, message, service.settings)
-        memory.hold(sum(each.nbytes for each in arrays.values()))
+        memory.hold(sum(each.nbytes for each in arrays.values()) + PARTS_BYTES * len(proto.graph.node))
         return LoadedModel(name, version, proto, ports, arrays, memory, batching, policy_of(message))
     except OSError as error:
         memory.close()
