@@ -320,8 +320,8 @@ def test_a_large_matrix_is_packed_once_for_any_number_of_rows(device: NumpyDevic
             a, c = (RANDOM.standard_normal((13, many)).astype(dtype) for many in b.shape)
             known = {"BTensor": bytes_of(b)}
             whole = by_loops(team, known, {}, a, b, c)
-            for rows in (slice(1), slice(3, 5), slice(7, 10)):
-                np.testing.assert_array_equal(by_loops(team, known, {}, a[rows], b, c[rows]), whole[rows])
+            for some in (slice(1), slice(3, 5), slice(7, 10)):
+                np.testing.assert_array_equal(by_loops(team, known, {}, a[some], b, c[some]), whole[some])
 
 
 @subnormal_operands.noted

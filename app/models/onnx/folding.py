@@ -84,7 +84,7 @@ def _key(node: "NodeProto", opsets: Mapping[str, int], inputs: Sequence[Array | 
         return None
     attributes = [each.SerializeToString() for each in node.attribute]
     tensors = [None if each is None else (each.dtype, each.shape, each.tobytes()) for each in inputs]
-    return (node.op_type, opsets[""], *map(bool, node.output), *attributes, *tensors)
+    return (node.op_type, opsets.get(""), *map(bool, node.output), *attributes, *tensors)
 
 
 def _computed(
