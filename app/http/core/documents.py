@@ -33,7 +33,7 @@ LIGHT = 1 << 13
 
 
 class TooHeavy(Exception):
-    """A document's structure is of more than LIGHT bytes: it is for a worker to read."""
+    """A document is for a worker to read: its structure is of more than LIGHT bytes, or it has a graph."""
 
 
 def read_document(

@@ -258,7 +258,7 @@ def read(
         arrays: dict[str, Array] = {}
         proto = read_model(data, file.parent, most, arrays, memory.take)
         ports = signature(proto)
-        _part(arrays, data, memory)
+        _copy_from(data, arrays, memory)
         proto = detached(proto, arrays)
         unsupported = never_supported(proto, ports, arrays, pausing(cancelled))
         if unsupported:
@@ -279,9 +279,9 @@ def read(
         raise
 
 
-def _part(arrays: dict[str, Array], data: bytes, memory: MemoryShare) -> None:
-    """Have those of `arrays` that lie in a file's `data`, anywhere, lie by themselves, so that no others are kept with
-    them. Raises MemoryExhausted."""
+def _copy_from(data: bytes, arrays: dict[str, Array], memory: MemoryShare) -> None:
+    """Have those of `arrays` that lie in a file's `data` be copies, which are aligned, and which keep
+    nothing else of the file. Raises MemoryExhausted."""
     whole = np.frombuffer(data, np.uint8)
     inside = [name for name, each in arrays.items() if np.may_share_memory(each, whole)]
     memory.take(sum(arrays[name].nbytes for name in inside))
