@@ -20,7 +20,7 @@ from app.engine.inputs import Given
 from app.engine.prepared import Prepared
 from app.engine.service import Service
 from app.http.core.documents import TooHeavy, read_document
-from app.http.native.inputs import described, limit_numbers, undescribed
+from app.http.native.inputs import check_light, described, limit_numbers, undescribed
 from app.memory.accounts import MemoryShare
 from app.memory.buffers import Buffer
 from app.operators.operator import Role
@@ -132,7 +132,8 @@ class DispatchReader(Reader):
         judge = partial(_dispatch_request, settings, codec, memory, only_light)
         request = read_document(codec, body, settings, memory, judge, only_light=only_light)
         if isinstance(request, GraphDispatchRequest):
-            assert cancelled is not None, "graphs are too heavy"
+            if cancelled is None:
+                raise TooHeavy
             return self._graph(request, codec, body, memory, cancelled)
         await in_step()
         prepared = await self.service.prepare(request)
@@ -192,7 +193,7 @@ def _dispatch_request(
             document = {name: each for name, each in document.items() if each is not None or name not in _SUBJECTS}
         if "graph" in document:
             if only_light:
-                raise TooHeavy  # a worker compiles it, so it judges it too
+                check_light(document)
             hold_parts(document, settings.max_graph_nodes, memory)
             return validate(GraphDispatchRequest, document)
     try:
