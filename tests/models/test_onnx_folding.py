@@ -51,6 +51,11 @@ def test_the_same_is_computed_once() -> None:
     assert len(known) == 1 + len(others), "what is large is not compared"
 
 
+def test_a_model_without_operators_of_onnx() -> None:
+    """Its version of them is not known, so nothing is computed."""
+    assert folded(helper.make_node("Neg", ["x"], ["y"]), {"com.microsoft": 1}, [np.array([1.0])], {}) is None
+
+
 def test_what_no_operator_computes_may_be_larger() -> None:
     """Positions of patches are FLOAT64 in PyTorch's exports, RT-DETR's for example."""
     assert computed("Sin", np.zeros(1 << 18)) is not None
