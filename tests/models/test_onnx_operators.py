@@ -230,6 +230,7 @@ ACTIVATIONS = [
     Case("SkipLayerNormalization", [floats(2, 3, 4), floats(3, 4), *[floats(4)] * 3], microsoft=True, outputs=4),
     Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), floats(4)], microsoft=True),
     Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), *[floats(4)] * 2], microsoft=True),
+    Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(3, 4), floats(4)], microsoft=True, outputs=4),
 ]
 
 IDS = np.array([[1, 3, 0], [2, 2, 4]], np.int32)
@@ -636,10 +637,6 @@ REFUSED = [
         Case("EmbedLayerNormalization", [IDS[0], None, *[floats(5, 8)] * 2, None, *[floats(8)] * 2], microsoft=True),
         "its input_ids have 1 dimensions, not 2",
     ),
-    (
-        Case("SkipSimplifiedLayerNormalization", [X, X, LAST], microsoft=True, outputs=3),
-        "its mean or inverse standard deviation is asked for",
-    ),
     (Case("DynamicQuantizeLinear", [DOUBLES], outputs=3), "DYNAMIC_QUANTIZE_LINEAR takes no FLOAT64 as InputTensor"),
     (Case("QuantizeLinear", [floats(3), scalar(1), scalar(0, "int32")]), "DirectML does not quantize to INT32"),
     (
@@ -829,15 +826,17 @@ REFUSED = [
             Case(
                 "MatMulNBits",
                 [floats(2, 64), bytes_(5, 2, 32), floats(10), *more],
-                {"K": 64, "N": 5, "block_size": 32, "bits": 8},
+                {"K": 64, "N": 5, "block_size": 32, "bits": 8} | attributes,
                 microsoft=True,
             ),
             why,
         )
-        for more, why in (
-            ([None, np.zeros(64, np.int32)], "it has a g_idx"),
-            ([bytes_(5, 2, dtype="int8")], "its zero points are INT8"),
-            ([bytes_(5)], "its zero points have 5 bytes"),
+        for more, attributes, why in (
+            ([None, np.zeros(64, np.int32)], {}, "it has a g_idx"),
+            ([bytes_(5, 2, dtype="int8")], {}, "its zero points are INT8"),
+            ([bytes_(5)], {}, "its zero points have 5 bytes"),
+            ([], {"weight_prepacked": 1}, "its B lies as a kernel of CUDA's takes it"),
+            ([], {"bits": 2}, "its bits are 2, not 4 or 8"),
         )
     ),
     *(
@@ -945,6 +944,7 @@ REFUSED = [
         )
         for total, more, attributes, outputs, why in (
             (3, [], {"smooth_softmax": 1}, 3, "smooth_softmax is 1"),
+            (3, [], {"sliding_window_cache": 1}, 3, "sliding_window_cache is 1"),
             (3, [None, None, None, floats(1, 1, 3, 3)], {}, 3, "it has more inputs or outputs than DirectML"),
             (3, [], {}, 4, "it has more inputs or outputs than DirectML"),
             (4, [], {}, 3, "total_sequence_length is 4, and there are 3 keys"),
