@@ -194,6 +194,17 @@ PRODUCTS = [
     ),
     *(
         Case(
+            "MatMulNBits",
+            [floats(2, 3, 80), bytes_(5, 3, bits * 4), floats(5, 3), zero, None, floats(5)],
+            {"K": 80, "N": 5, "bits": bits, "block_size": 32},
+            (1, 2, 3, 5),
+            microsoft=True,
+            within=1e-3,
+        )
+        for bits, zero in ((4, None), (4, bytes_(5, 2)), (8, None), (8, bytes_(5, 3)))
+    ),
+    *(
+        Case(
             "MatMulBnb4",
             [floats(2, 3, 64), bytes_(20 * 32), floats(20 * 4)],
             {"K": 64, "N": 20, "block_size": 16, "quant_type": kind},
