@@ -100,7 +100,7 @@ def test_packed_mixtures_are_those_of_onnxruntime(attributes: dict[str, Any], ha
 
 @pytest.mark.parametrize(("name", "index"), [("fc1", 2), ("fc2", 5)])
 def test_packed_mixtures_whose_layers_are_of_other_bits(name: str, index: int) -> None:
-    """Which onnxruntime has on GPUs only: numbers of 4 bits, of which 8 is 0, are the same as bytes, of which 128 is."""
+    """Which onnxruntime has on GPUs only: 4 bits, of which 8 is 0, are the same numbers as bytes, of which 128 is."""
     numbers = RANDOM.integers(0, 16, (EXPERTS, DEPTH, DEPTH)).astype(np.uint8)
     inputs = [floats(3, DEPTH), floats(3, EXPERTS)]
     for _ in range(2):

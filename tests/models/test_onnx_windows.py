@@ -149,7 +149,8 @@ def test_convolutions_with_channels_last(filters: tuple[int, ...], attributes: d
 def test_convolutions_with_activations_of_the_directml_provider(
     operator: str, filters: tuple[int, ...], fused: dict[str, Any], function: Any
 ) -> None:
-    given, attributes = [X, floats(*filters), floats(6)], {"group": 2, "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    given = [X, floats(*filters), floats(6)]
+    attributes: dict[str, Any] = {"group": 2, "strides": [2, 1], "pads": [1, 0, 1, 1]}
     expected = function(OneNode(operator, given, **attributes).expected()[0])
     node = OneNode(f"DmlFused{operator}", given, domain="com.microsoft.dml", **attributes, **fused)
     (made,) = node.made([expected])

@@ -52,7 +52,8 @@ def _of_few_bits(node: Node) -> Value:
         raise Unsupported("its weights lie as kernels of onnxruntime take them")
     own = node.optional(14)
     is_normalized = own is None or bool(node.attribute("normalize_routing_weights", 0))
-    return _mixed(node, [_unpacked(node, "fc1", 2, 11), _unpacked(node, "fc2", 5, 12)], own, is_normalized=is_normalized)
+    layers = [_unpacked(node, "fc1", 2, 11), _unpacked(node, "fc2", 5, 12)]
+    return _mixed(node, layers, own, is_normalized=is_normalized)
 
 
 def _unpacked(node: Node, name: str, index: int, zero_index: int) -> _Layer:

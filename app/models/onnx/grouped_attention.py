@@ -155,8 +155,8 @@ def _counted(node: Node, begins: View, length: int) -> View:
 
 
 def _seen(node: Node, last: View, keys: int, window_size: int) -> View:
-    """{ batch, queries, keys }: whether a key is not behind the query's `last` one, { batch, queries }, nor so many before
-    it or more, unless `window_size` is -1."""
+    """{ batch, queries, keys }: whether a key is not behind the query's `last` one, { batch, queries }, nor so many
+    before it or more, unless `window_size` is -1."""
     each = (*last.sizes, keys)
     last = inserted(last, 2).broadcast(each)
 
