@@ -98,6 +98,22 @@ def test_packed_mixtures_are_those_of_onnxruntime(attributes: dict[str, Any], ha
     alike(packed_mixture(attributes, has_bias, has_zeros))
 
 
+@pytest.mark.parametrize(("name", "index"), [("fc1", 2), ("fc2", 5)])
+def test_packed_mixtures_whose_layers_are_of_other_bits(name: str, index: int) -> None:
+    """Which onnxruntime has on GPUs only: 4 bits, of which 8 is 0, are the same numbers as bytes, of which 128 is."""
+    numbers = RANDOM.integers(0, 16, (EXPERTS, DEPTH, DEPTH)).astype(np.uint8)
+    inputs = [floats(3, DEPTH), floats(3, EXPERTS)]
+    for _ in range(2):
+        inputs += [*packed(DEPTH, DEPTH, 8, 0)[:2], floats(EXPERTS, DEPTH)]
+    inputs[index] = numbers + np.uint8(120)
+    attributes = {"k": 2, "expert_weight_bits": 8}
+    (wanted,) = OneNode("QMoE", inputs, range(2, 8), domain="com.microsoft", **attributes).expected()
+    inputs[index] = together(numbers)
+    attributes[f"{name}_expert_weight_bits"] = 4
+    (made,) = OneNode("QMoE", inputs, range(2, 8), domain="com.microsoft", **attributes).made([wanted])
+    np.testing.assert_allclose(made, wanted, 0, 1e-5 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("is_normalized", [0, 1])
 def test_packed_mixtures_with_weights_of_their_own(is_normalized: int) -> None:
     """Some of which are below 0, which leaves these experts out."""
@@ -122,6 +138,7 @@ def test_packed_mixtures_in_blocks_of_bytes() -> None:
         ({"expert_weight_bits": 8, "block_size": -1}, "it is invalid"),
         ({"expert_weight_bits": 4}, "it has zero points of 4 bits and no blocks"),
         ({"expert_weight_bits": 8, "block_size": 24}, "has 4096 bytes, not those of 128 x 1 blocks of 24"),
+        ({"expert_weight_bits": 8, "weights_prepacked": 1}, "its weights lie as kernels of onnxruntime take them"),
         ({"expert_weight_bits": 8, "quant_type": "fp8"}, "its quant_type is fp8, which onnxruntime has on GPUs only"),
     ],
 )
@@ -150,6 +167,7 @@ def test_an_expert_that_is_not_chosen_adds_nothing() -> None:
     ("attributes", "why"),
     [
         ({"use_sparse_mixer": 1, "k": 2}, "it has use_sparse_mixer"),
+        (GATED | {"swiglu_limit_after_activation": 1}, "it has swiglu_limit_after_activation"),
         ({"activation_type": "tanh"}, "its activation_type is tanh"),
         (GATED | {"swiglu_fusion": 0}, "its swiglu_fusion is 0, of 12 columns"),
         (GATED | {"swiglu_fusion": 2}, "its swiglu_fusion is 2, of 12 columns"),

@@ -39,6 +39,8 @@ KNOWN: dict[str, Any] = {
     "third": np.array(2),
     "ones": np.array([1, 1, 1]),
     "rows": np.array([-1, 5]),
+    "same": np.array([0, -1]),
+    "pair": np.array([1, 1]),
     "parts": np.array([2, 3]),
     "fives": np.array([1, 5]),
 }
@@ -157,6 +159,17 @@ TOTALS = {
     "variance": f"{OF_EACH_ROW} a = ReduceMean<axes=[0]>(v) b = Sub(v, a) c = Mul(b, b) d = ReduceMean<axes=[0]>(c)"
     " s = Shape(v) g = Gather<axis=0>(s, zero) p = ReduceProd<keepdims=0>(g) n = Cast<to=1>(p) e = Mul(d, n)"
     " f = Sub(n, half) z = Div(e, f)",
+    "flattened": f"{OF_EACH_ROW} a = Unsqueeze(v, one) b = Flatten<axis=-2>(a) c = MatMul(b, square)"
+    " d = Flatten<axis=0>(c) e = ReduceSum<keepdims=0>(d) f = Flatten(v) g = ReduceMax<axes=[0], keepdims=0>(f)"
+    " z = Add(e, g)",
+    "as long as before": f"{OF_EACH_ROW} a = Reshape(v, same) b = Mul(a, line) z = ReduceSum<keepdims=0>(b, zero)",
+    "parts of their sizes": f"{OF_EACH_ROW} s = Shape(v) a = Slice(s, zero, one) b = Slice(s, one, two)"
+    " c = Concat<axis=0>(a, b) h = ConstantOfShape(c) w = Add(h, v) d = Expand(half, b) e = Mul(w, d)"
+    " z = ReduceSum<keepdims=0>(e, zero)",
+    "their sizes, none of which is -1": f"{OF_EACH_ROW} s = Shape(v) a = Equal(s, all) b = Where(a, pair, s)"
+    " c = Expand(v, b) z = ReduceSum<keepdims=0>(c, zero)",
+    "their dimensions": f"{OF_EACH_ROW} s = Shape(v) t = Shape(s) f = Cast<to=1>(t) a = ReduceSum<keepdims=0>(v)"
+    " z = Mul(a, f)",
     "looked up": "p = NonZero(x) at = Transpose(p) f = Floor(x) i = Cast<to=7>(f) j = GatherND(i, at)"
     " t = Gather<axis=0>(line, j) z = ReduceSum(t)",
 }

@@ -194,6 +194,17 @@ PRODUCTS = [
     ),
     *(
         Case(
+            "MatMulNBits",
+            [floats(2, 3, 80), bytes_(5, 3, bits * 4), floats(5, 3), zero, None, floats(5)],
+            {"K": 80, "N": 5, "bits": bits, "block_size": 32},
+            (1, 2, 3, 5),
+            microsoft=True,
+            within=1e-3,
+        )
+        for bits, zero in ((4, None), (4, bytes_(5, 2)), (8, None), (8, bytes_(5, 3)))
+    ),
+    *(
+        Case(
             "MatMulBnb4",
             [floats(2, 3, 64), bytes_(20 * 32), floats(20 * 4)],
             {"K": 64, "N": 20, "block_size": 16, "quant_type": kind},
@@ -230,6 +241,7 @@ ACTIVATIONS = [
     Case("SkipLayerNormalization", [floats(2, 3, 4), floats(3, 4), *[floats(4)] * 3], microsoft=True, outputs=4),
     Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), floats(4)], microsoft=True),
     Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(2, 3, 4), *[floats(4)] * 2], microsoft=True),
+    Case("SkipSimplifiedLayerNormalization", [floats(2, 3, 4), floats(3, 4), floats(4)], microsoft=True, outputs=4),
 ]
 
 IDS = np.array([[1, 3, 0], [2, 2, 4]], np.int32)
@@ -636,10 +648,6 @@ REFUSED = [
         Case("EmbedLayerNormalization", [IDS[0], None, *[floats(5, 8)] * 2, None, *[floats(8)] * 2], microsoft=True),
         "its input_ids have 1 dimensions, not 2",
     ),
-    (
-        Case("SkipSimplifiedLayerNormalization", [X, X, LAST], microsoft=True, outputs=3),
-        "its mean or inverse standard deviation is asked for",
-    ),
     (Case("DynamicQuantizeLinear", [DOUBLES], outputs=3), "DYNAMIC_QUANTIZE_LINEAR takes no FLOAT64 as InputTensor"),
     (Case("QuantizeLinear", [floats(3), scalar(1), scalar(0, "int32")]), "DirectML does not quantize to INT32"),
     (
@@ -829,15 +837,17 @@ REFUSED = [
             Case(
                 "MatMulNBits",
                 [floats(2, 64), bytes_(5, 2, 32), floats(10), *more],
-                {"K": 64, "N": 5, "block_size": 32, "bits": 8},
+                {"K": 64, "N": 5, "block_size": 32, "bits": 8} | attributes,
                 microsoft=True,
             ),
             why,
         )
-        for more, why in (
-            ([None, np.zeros(64, np.int32)], "it has a g_idx"),
-            ([bytes_(5, 2, dtype="int8")], "its zero points are INT8"),
-            ([bytes_(5)], "its zero points have 5 bytes"),
+        for more, attributes, why in (
+            ([None, np.zeros(64, np.int32)], {}, "it has a g_idx"),
+            ([bytes_(5, 2, dtype="int8")], {}, "its zero points are INT8"),
+            ([bytes_(5)], {}, "its zero points have 5 bytes"),
+            ([], {"weight_prepacked": 1}, "its B lies as a kernel of CUDA's takes it"),
+            ([], {"bits": 2}, "its bits are 2, not 4 or 8"),
         )
     ),
     *(
@@ -945,6 +955,7 @@ REFUSED = [
         )
         for total, more, attributes, outputs, why in (
             (3, [], {"smooth_softmax": 1}, 3, "smooth_softmax is 1"),
+            (3, [], {"sliding_window_cache": 1}, 3, "sliding_window_cache is 1"),
             (3, [None, None, None, floats(1, 1, 3, 3)], {}, 3, "it has more inputs or outputs than DirectML"),
             (3, [], {}, 4, "it has more inputs or outputs than DirectML"),
             (4, [], {}, 3, "total_sequence_length is 4, and there are 3 keys"),

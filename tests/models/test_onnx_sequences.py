@@ -238,6 +238,59 @@ def test_grouped_attention(
     OneNode("GroupQueryAttention", given, [6], outputs=3, domain=OURS, **attributes).compare(1e-4)
 
 
+def grouped(length: int, past: int, lengths: list[int], *more: Any, **attributes: Any) -> OneNode:
+    """Of 4 heads with 2 of keys."""
+    parts = [floats(len(lengths), length, heads * 16) for heads in (4, 2, 2)]
+    before = [floats(len(lengths), 2, past, 16) if past else None for _ in range(2)]
+    given = [*parts, *before, np.array(lengths, np.int32), np.array(max(lengths) + 1, np.int32), *more]
+    heads = {"num_heads": 4, "kv_num_heads": 2}
+    return OneNode("GroupQueryAttention", given, [6], outputs=3, domain=OURS, **heads, **attributes)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        # All keys of an item, where the last one is behind the query, too.
+        *(
+            grouped(length, past, lengths, causal=0)
+            for length, past, lengths in ((3, 0, [2, 2]), (3, 0, [2, 0]), (3, 8, [6]), (1, 4, [4, 2]))
+        ),
+        # Places of a beginning are counted from the first that is given, of all items.
+        grouped(3, 0, [2, 2], floats(20, 8), floats(20, 8), np.array([[7, 9, 8], [2, 3, 4]]), do_rotary=1),
+        grouped(1, 4, [4, 4], floats(20, 8), floats(20, 8), np.array([[7], [2]]), do_rotary=1),
+        grouped(3, 0, [2, 2], smooth_softmax=-1, scale=0.3),
+    ],
+    ids=repr,
+)
+def test_grouped_attention_by_attributes_and_places(node: OneNode) -> None:
+    node.compare(1e-4)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        OneNode(
+            "MultiHeadAttention",
+            [*[floats(BATCH, 3, HIDDEN)] * 3, None, None, None, *[floats(BATCH, HEADS, 0, SIZE)] * 2],
+            outputs=3,
+            domain=OURS,
+            num_heads=HEADS,
+        ),
+        OneNode(
+            "Attention",
+            [floats(BATCH, 3, 5), floats(5, 3 * HIDDEN), floats(3 * HIDDEN), None, floats(2, BATCH, HEADS, 0, SIZE)],
+            outputs=2,
+            domain=OURS,
+            num_heads=HEADS,
+        ),
+        grouped(3, 0, [2, 2]).replaced(3, floats(2, 2, 0, 16)).replaced(4, floats(2, 2, 0, 16)),
+    ],
+    ids=repr,
+)
+def test_a_past_of_no_keys(node: OneNode) -> None:
+    node.compare(1e-4)
+
+
 def test_stacked_attention_is_that_of_its_parts() -> None:
     """Which onnxruntime does not have on the CPU."""
     query, key, value = (floats(BATCH, 3, HEADS, SIZE) for _ in range(3))

@@ -54,6 +54,19 @@ WINDOW = ("pads", "strides", "dilations")
             activation="Clip",
             activation_params=[-0.5, 0.5],
         ),
+        OneNode("FusedConv", [X, floats(5, 4, 1, 1), None, floats(2, 5, 7, 8)], domain="com.microsoft"),
+        *(
+            OneNode(
+                "ConvTransposeWithDynamicPads",
+                [X, floats(4, 3, 3, 3), integers(1, 0, 2, 1), *bias],
+                [1, 2],
+                domain="com.microsoft",
+                group=2,
+                strides=[2, 1],
+                output_padding=[1, 0],
+            )
+            for bias in ([], [floats(6)])
+        ),
         OneNode("ConvTranspose", [X, floats(4, 3, 3, 2), floats(6)], group=2, strides=[2, 3], output_padding=[1, 2]),
         OneNode("ConvTranspose", [X, floats(4, 3, 3, 3)], strides=[2, 2], pads=[1, 0, 1, 2], dilations=[1, 2]),
         OneNode("ConvTranspose", [X, floats(4, 3, 3, 3)], strides=[2, 2], output_shape=[14, 16]),
@@ -104,6 +117,44 @@ WINDOW = ("pads", "strides", "dilations")
 )
 def test_windows(node: OneNode) -> None:
     node.compare()
+
+
+@pytest.mark.parametrize(
+    ("filters", "attributes"),
+    [((6, 2, 3, 2), {"group": 2, "pads": [1, 0, 2, 1]}), ((4, 1, 3, 3), {"group": 4, "auto_pad": "SAME_UPPER"})],
+)
+def test_convolutions_with_channels_last(filters: tuple[int, ...], attributes: dict[str, Any]) -> None:
+    """Of floats, which onnxruntime has not on CPUs."""
+    given = [X, floats(*filters), floats(filters[0])]
+    (expected,) = (each.transpose(0, 2, 3, 1) for each in OneNode("Conv", given, **attributes).expected())
+    last = [np.ascontiguousarray(X.transpose(0, 2, 3, 1)), *given[1:]]
+    (made,) = OneNode("NhwcConv", last, domain="com.microsoft", **attributes).made([expected])
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fused", "function"),
+    [
+        ({}, lambda x: x),
+        ({"fused_activation": "Relu"}, lambda x: np.maximum(x, 0)),
+        ({"fused_activation": "LeakyRelu"}, lambda x: np.where(x < 0, x * 0.01, x)),
+        (
+            {"fused_activation": "HardSigmoid", "fused_alpha": 0.3, "fused_beta": 0.4},
+            lambda x: np.clip(0.3 * x + 0.4, 0, 1),
+        ),
+    ],
+    ids=["none", "Relu", "LeakyRelu", "HardSigmoid"],
+)
+@pytest.mark.parametrize(("operator", "filters"), [("Conv", (6, 2, 3, 3)), ("ConvTranspose", (4, 3, 3, 3))])
+def test_convolutions_with_activations_of_the_directml_provider(
+    operator: str, filters: tuple[int, ...], fused: dict[str, Any], function: Any
+) -> None:
+    given = [X, floats(*filters), floats(6)]
+    attributes: dict[str, Any] = {"group": 2, "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    expected = function(OneNode(operator, given, **attributes).expected()[0])
+    node = OneNode(f"DmlFused{operator}", given, domain="com.microsoft.dml", **attributes, **fused)
+    (made,) = node.made([expected])
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_all_that_more_dimensions_have_is_one_window() -> None:

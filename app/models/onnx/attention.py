@@ -32,6 +32,11 @@ class _Heads(NamedTuple):
         return self.batch, self.heads, self.queries, self.keys
 
 
+def past_of(node: Node, index: int) -> View | None:
+    """Input `index`, a past. None if it is left out or of no keys, as models are given it at the beginning."""
+    return node.view(index) if node.has(index) and 0 not in node.sizes(index) else None
+
+
 @maps("MultiHeadAttention", domain=_OURS)
 def multi_head_attention(node: Node) -> list[Value | None]:
     if node.has(8) or node.has(9) or any(node.wanted[3:]):
@@ -39,7 +44,7 @@ def multi_head_attention(node: Node) -> list[Value | None]:
     query, heads = node.view(0), int(node.attribute("num_heads"))
     tensors: dict[str, View | None] = {}
     bias = node.optional(3)
-    past = [node.optional(index) for index in (6, 7)]
+    past = [past_of(node, index) for index in (6, 7)]
     batch, queries = query.sizes[:2]
     new = queries
     if len(query.sizes) == 5:
@@ -120,7 +125,7 @@ def _refuse(node: Node, past_lengths: int) -> None:
 def _of_one(node: Node, weighted: View, leading: Sizes, indices: tuple[int, int, int]) -> list[Value | None]:
     """Attention of query, key and value next to each other. `indices` are those of the inputs for mask, past and
     what is added to scores."""
-    mask, past, relative = (node.optional(index) for index in indices)
+    mask, past, relative = node.optional(indices[0]), past_of(node, indices[1]), node.optional(indices[2])
     heads, width = int(node.attribute("num_heads")), weighted.sizes[1]
     hidden = node.attribute("qkv_hidden_sizes") or [width // 3] * 3
     batch, length = leading

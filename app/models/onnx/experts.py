@@ -48,13 +48,17 @@ def _of_few_bits(node: Node) -> Value:
     _require_none(node, {8: "fc3_experts_weights", 10: "fc3_experts_bias"})
     if (kind := node.attribute("quant_type", "int")) != "int":
         raise Unsupported(f"its quant_type is {kind}, {_ON_GPUS}")
+    if node.attribute("weights_prepacked", 0) == 1:
+        raise Unsupported("its weights lie as kernels of onnxruntime take them")
     own = node.optional(14)
     is_normalized = own is None or bool(node.attribute("normalize_routing_weights", 0))
-    return _mixed(node, [_unpacked(node, 2, 11), _unpacked(node, 5, 12)], own, is_normalized=is_normalized)
+    layers = [_unpacked(node, "fc1", 2, 11), _unpacked(node, "fc2", 5, 12)]
+    return _mixed(node, layers, own, is_normalized=is_normalized)
 
 
-def _unpacked(node: Node, index: int, zero_index: int) -> _Layer:
-    bits = type_of_bits(node.attribute("expert_weight_bits", 4)).bits
+def _unpacked(node: Node, name: str, index: int, zero_index: int) -> _Layer:
+    of_all = node.attribute("expert_weight_bits", 4)
+    bits = type_of_bits(node.attribute(f"{name}_expert_weight_bits", of_all)).bits
     if len(node.sizes(index)) != 3:
         raise Unsupported(
             f"its input {index} has sizes {list(node.sizes(index))}, not those of a matrix for each expert"
@@ -73,8 +77,9 @@ def _require_none(node: Node, inputs: Mapping[int, str]) -> None:
     found = [name for index, name in inputs.items() if node.has(index)]
     if found:
         raise Unsupported(f"it has {found[0]}, {_ON_GPUS}")
-    if node.attribute("use_sparse_mixer", 0):
-        raise Unsupported("it has use_sparse_mixer, which onnxruntime heeds on GPUs only")
+    for name in ("use_sparse_mixer", "swiglu_limit_after_activation"):
+        if node.attribute(name, 0):
+            raise Unsupported(f"it has {name}, which onnxruntime heeds on GPUs only")
 
 
 def _mixed(node: Node, layers: Sequence[_Layer], own: View | None, *, is_normalized: bool) -> View:

@@ -24,6 +24,8 @@ def _of_few_bits(node: Node) -> Value:
     depth, columns, block = (node.attribute(name) for name in ("K", "N", "block_size"))
     if node.has(4):
         raise Unsupported("it has a g_idx")
+    if node.attribute("weight_prepacked", 0):
+        raise Unsupported("its B lies as a kernel of CUDA's takes it")
     a, scale = node.view(0), node.view(2)
     blocks = -(-depth // block)
     restored = in_rows(node, "its B", (1, 2, 3), node.attribute("bits", 4), (columns, blocks, block))

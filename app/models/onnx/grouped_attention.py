@@ -1,6 +1,7 @@
 """GroupQueryAttention: several heads of queries for each one of keys, and a past whose length differs by item."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf, sqrt
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from app.contract.constants import DataType
 from app.memory.arrays import numpy_type
+from app.models.onnx.attention import past_of
 from app.models.onnx.element_wise import chosen
 from app.models.onnx.mapping import Node, Value, maps
 from app.models.onnx.movement import window
@@ -16,15 +18,15 @@ from app.models.onnx.rotary import binary, rotated
 from app.models.onnx.shapes import inserted, integers
 from app.models.onnx.tensors import Unsupported, View
 
-_REFUSED = {"smooth_softmax": 0, "qk_output": 0, "kv_cache_bit_width": 0}
-"""Attributes that have an effect with other numbers."""
+_ALLOWED = {"smooth_softmax": (0, -1), "qk_output": (0,), "kv_cache_bit_width": (0,), "sliding_window_cache": (0,)}
+"""Attributes that have an effect with other numbers than these."""
 
 
 @maps("GroupQueryAttention", domain="com.microsoft")
 def group_query_attention(node: Node) -> list[Value | None]:
-    """Queries see the keys up to their own. Of each item `seqlens_k` has the place of the last key."""
-    for name, allowed in _REFUSED.items():
-        if node.attribute(name, allowed) != allowed:
+    """Queries see the keys up to their own, or all. Of each item `seqlens_k` has the place of the last key."""
+    for name, allowed in _ALLOWED.items():
+        if node.attribute(name, 0) not in allowed:
             raise Unsupported(f"{name} is {node.attribute(name)}")
     if any(node.has(index) for index in range(10, len(node.inputs))) or any(node.wanted[3:]):
         raise Unsupported("it has more inputs or outputs than DirectML")
@@ -34,7 +36,7 @@ def group_query_attention(node: Node) -> list[Value | None]:
     size = query.sizes[2] // heads
     data_type = query.data_type
     total = integers(node, 6, "total_sequence_length")[0]
-    past = [node.view(index) for index in (3, 4)] if node.has(3) and 0 not in node.sizes(3) else []
+    past = [view for view in (past_of(node, index) for index in (3, 4)) if view is not None]
     before = past[0].sizes[2] if past else 0
     keys = before + length
     if total > keys:
@@ -43,7 +45,7 @@ def group_query_attention(node: Node) -> list[Value | None]:
     begins = _begins(node, last, length)
     if node.attribute("do_rotary", 0):
         angles = node.view(7), node.view(8)
-        positions = _positions(node, begins, length)
+        positions = _positions(node, begins, length, is_first=length == total)
         interleaved = bool(node.attribute("rotary_interleaved", 0))
         states = [node.reshaped(each, (batch, length, each.sizes[2] // size, size)) for each in (query, key)]
         turned = [rotated(node, each, angles, positions, interleaved=interleaved) for each in states]
@@ -51,7 +53,8 @@ def group_query_attention(node: Node) -> list[Value | None]:
     lengths = node.cast(begins, data_type) if past else None
     present = (batch, key_heads, keys, size)
     scale = float(node.attribute("scale", 0.0) or 0.0) or 1 / sqrt(size)
-    seen = _causal(node, begins, keys, length, int(node.attribute("local_window_size", -1)))
+    own = _counted(node, begins, length) if node.attribute("causal", 1) else last.broadcast((batch, length))
+    seen = _seen(node, own, keys, int(node.attribute("local_window_size", -1)))
     made = node.build.operator(
         "MULTIHEAD_ATTENTION1",
         {
@@ -134,10 +137,13 @@ def _begins(node: Node, last: View, length: int) -> View:
     return binary(node, "MAX", binary(node, "ADD", last, shift), zero)
 
 
-def _positions(node: Node, begins: View, length: int) -> View:
-    """{ batch, length }, as ONNX has them where they are given."""
+def _positions(node: Node, begins: View, length: int, *, is_first: bool) -> View:
+    """{ batch, length }, as ONNX has them where they are given; of a beginning the first one counts, for all items."""
     if node.has(9):
-        return node.view(9)
+        if not is_first:
+            return node.view(9)
+        first = replace(node.view(9), sizes=(1, 1), strides=(0, 0))
+        begins = node.cast(first, DataType.INT32).broadcast(begins.sizes)
     return node.cast(_counted(node, begins, length), DataType.INT64)
 
 
@@ -148,16 +154,16 @@ def _counted(node: Node, begins: View, length: int) -> View:
     return binary(node, "ADD", begins.broadcast(sizes), steps)
 
 
-def _causal(node: Node, begins: View, keys: int, queries: int, window_size: int) -> View:
-    """{ batch, queries, keys }: whether a key is not behind the query, nor so many before it or more, unless
-    `window_size` is -1."""
-    each = (begins.sizes[0], queries, keys)
-    own = inserted(_counted(node, begins, queries), 2).broadcast(each)
+def _seen(node: Node, last: View, keys: int, window_size: int) -> View:
+    """{ batch, queries, keys }: whether a key is not behind the query's `last` one, { batch, queries }, nor so many
+    before it or more, unless `window_size` is -1."""
+    each = (*last.sizes, keys)
+    last = inserted(last, 2).broadcast(each)
 
     def compared(operator: str, more: int) -> View:
         places = node.build.constant(np.arange(more, keys + more, dtype=np.int32)).broadcast(each)
         outputs = {"OutputTensor": (DataType.UINT8, each)}
-        operands = {"ATensor": places, "BTensor": own}
+        operands = {"ATensor": places, "BTensor": last}
         return node.build.operator(f"ELEMENT_WISE_LOGICAL_{operator}", operands, {}, outputs)["OutputTensor"]
 
     made = compared("LESS_THAN_OR_EQUAL", 0)

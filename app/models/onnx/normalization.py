@@ -149,15 +149,16 @@ def _statistics(node: Node, x: View, axes: Sequence[int], epsilon: float) -> lis
     mean = reduced(node, x, ReduceFunction.AVERAGE, axes)
     if not wanted[1]:
         return [mean, None]
-    apart = binary(node, "ELEMENT_WISE_SUBTRACT", x, mean)
-    square = binary(node, "ELEMENT_WISE_MULTIPLY", apart, apart)
-    return [mean, _reciprocal_root(node, reduced(node, square, ReduceFunction.AVERAGE, axes), epsilon)]
+    return [mean, _reciprocal_root(node, binary(node, "ELEMENT_WISE_SUBTRACT", x, mean), axes, epsilon)]
 
 
-def _reciprocal_root(node: Node, x: View, epsilon: float) -> View:
-    """1 / sqrt(x + epsilon)"""
+def _reciprocal_root(node: Node, x: View, axes: Sequence[int], epsilon: float) -> View:
+    """1 / sqrt(mean of squares + epsilon), in float32."""
+    wide = node.cast(x, DataType.FLOAT32)
+    square = binary(node, "ELEMENT_WISE_MULTIPLY", wide, wide)
     attributes = {"ScaleBias": {"Scale": 1.0, "Bias": epsilon}}
-    root = operate(node, "ELEMENT_WISE_SQRT", {"InputTensor": x}, attributes)
+    mean = reduced(node, square, ReduceFunction.AVERAGE, axes)
+    root = operate(node, "ELEMENT_WISE_SQRT", {"InputTensor": mean}, attributes)
     return operate(node, "ELEMENT_WISE_RECIP", {"InputTensor": root})
 
 
@@ -172,11 +173,7 @@ def _simplified(node: Node) -> list[Value | None]:
     x, epsilon = node.view(0), node.attribute("epsilon", 1e-5)
     axes = _last_axes(x, node.attribute("axis", -1))
     made = normalized(node, x, axes, epsilon, node.view(1), mean=False)
-    if not any(node.wanted[1:]):
-        return [made, None]
-    wide = node.cast(x, DataType.FLOAT32)
-    square = binary(node, "ELEMENT_WISE_MULTIPLY", wide, wide)
-    return [made, _reciprocal_root(node, reduced(node, square, ReduceFunction.AVERAGE, axes), epsilon)]
+    return [made, _reciprocal_root(node, x, axes, epsilon) if any(node.wanted[1:]) else None]
 
 
 # onnxruntime has it in the domain of ONNX, where ONNX has none of that name.
@@ -195,11 +192,13 @@ def _skip_layer(node: Node) -> list[Value | None]:
 
 @maps("SkipSimplifiedLayerNormalization", domain="com.microsoft")
 def _skip_simplified(node: Node) -> list[Value | None]:
-    if any(node.wanted[1:3]):
-        raise Unsupported("its mean or inverse standard deviation is asked for")
+    """The mean that it gives is 0, as it takes none off."""
+    epsilon = node.attribute("epsilon", 1e-12)
     x = _with_skip(node, 3)
-    made = normalized(node, x, _last_axes(x, -1), node.attribute("epsilon", 1e-12), node.view(2), mean=False)
-    return [made, None, None, x]
+    axes = _last_axes(x, -1)
+    made = normalized(node, x, axes, epsilon, node.view(2), mean=False)
+    inverse = _reciprocal_root(node, x, axes, epsilon) if any(node.wanted[2:3]) else None
+    return [made, np.zeros((*x.sizes[:-1], 1), np.float32), inverse, x]
 
 
 @maps("EmbedLayerNormalization", domain="com.microsoft")
