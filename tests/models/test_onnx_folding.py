@@ -51,6 +51,18 @@ def test_the_same_is_computed_once() -> None:
     assert len(known) == 1 + len(others), "what is large is not compared"
 
 
+@pytest.mark.parametrize(
+    ("type_", "outputs", "wanted"),
+    [("Split", ["a", ""], [[0, 3], None]), ("TopK", ["", "a"], [None, [1, 3]]), ("TopK", ["a", ""], [[3, 2], None])],
+)
+def test_outputs_that_are_left_out(type_: str, outputs: list[str], wanted: list[list[int] | None]) -> None:
+    inputs = [np.array([0, 3, 1, 2])] if type_ == "Split" else [np.array([0, 3, 1, 2]), np.array([2])]
+    node = helper.make_node(type_, ["x", "number"][: len(inputs)], outputs, axis=0)
+    made = folded(node, {"": 13 if type_ == "Split" else 11}, inputs, {})
+    assert made is not None
+    assert [None if each is None else each.tolist() for each in made] == wanted
+
+
 def test_a_model_without_operators_of_onnx() -> None:
     """Its version of them is not known, so nothing is computed."""
     assert folded(helper.make_node("Neg", ["x"], ["y"]), {"com.microsoft": 1}, [np.array([1.0])], {}) is None

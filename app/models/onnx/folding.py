@@ -99,6 +99,9 @@ def _computed(
         node.CopyFrom(older)
         node.op_type, since = _RENAMED[older.op_type]
         opsets = {**opsets, "": since}
+    wanted = list(node.output)
+    if not all(wanted):
+        node = _with_all_outputs(node)
     there = [each for each in inputs if each is not None]
     most = _WIDE if any(each.dtype == np.float64 for each in there) else SMALL
     schema = schema_of("", node.op_type, opsets[""])
@@ -140,4 +143,14 @@ def _computed(
     results = {info.name: np.asarray(each) for info, each in zip(outputs, made, strict=True)}
     for name, dtype in dtypes.items():  # of which the reference makes a wider one where it adds up squares
         results[name] = results[name].astype(dtype, copy=False)
-    return [results.get(name) for name in node.output]
+    return [results.get(name) for name in wanted]
+
+
+def _with_all_outputs(node: "NodeProto") -> "NodeProto":
+    """The same, with names for outputs that are left out, which inference refuses of some operators. None is like
+    another name, as each is longer."""
+    named = type(node)()
+    named.CopyFrom(node)
+    longest = "".join((*node.input, *node.output))
+    named.output[:] = [name or f"{longest} {number}" for number, name in enumerate(node.output)]
+    return named
