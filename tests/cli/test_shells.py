@@ -7,6 +7,7 @@ import select
 import shutil
 import subprocess
 import time
+from shlex import quote
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.readme import README
 def test_bash_completes() -> None:
     (line,) = re.findall(r"^eval.*bash_source.*$", README, re.MULTILINE)
     script = f"""
-        PATH={COMMAND.parent}:$PATH
+        PATH={quote(str(COMMAND.parent))}:$PATH
         {line}
         complete -p dmlserve
         COMP_WORDS=(dmlserve operators ACTIVATION_CE) COMP_CWORD=2
@@ -33,7 +34,7 @@ def test_bash_completes() -> None:
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
 def test_fish_completes() -> None:
     (line,) = re.findall(r"^.*fish_source[^#]*", README, re.MULTILINE)
-    script = f"set PATH {COMMAND.parent} $PATH; {line}; complete -C 'dmlserve operators ACTIVATION_CE'"
+    script = f"set PATH {quote(str(COMMAND.parent))} $PATH; {line}; complete -C 'dmlserve operators ACTIVATION_CE'"
     done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("ACTIVATION_CELU\n", "")
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import quote, split
 from typing import Any
 
 import httpx
@@ -27,6 +28,13 @@ from tests.readme import DOCUMENTS, README, TEXT, blocks
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "localhost:8000"
+
+
+def installed(commands: str) -> str:
+    """With the programs that run here in place of those that the README has installed."""
+    return commands.replace(".venv/bin/dmlserve", quote(str(COMMAND))).replace(
+        ".venv/bin/python", quote(sys.executable)
+    )
 
 
 def block_with(language: str, text: str) -> str:
@@ -53,7 +61,7 @@ def without_times(answer: dict[str, Any]) -> dict[str, Any]:
 def test_the_first_requests_answer_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
     answer = json.loads(run(block_with("sh", "prefer: return=minimal"), server, tmp_path))
     assert without_times(answer) == without_times(json.loads(block_with("json", "[1.0, 2.0, 4.0]]")))
-    run(block_with("sh", "@x.npy").replace(".venv/bin/python", sys.executable), server, tmp_path)
+    run(installed(block_with("sh", "@x.npy")), server, tmp_path)
     assert np.load(tmp_path / "y.npy").tolist() == np.array(answer["outputs"]["OutputTensor"]["data"], "f").tolist()
 
 
@@ -114,7 +122,7 @@ def test_the_graphs_are_what_the_readme_says(server: RunningServer, tmp_path: Pa
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 def test_the_model_prints_what_the_readme_says(server: RunningServer, tmp_path: Path) -> None:
-    commands = block_with("sh", "/v1/dxdispatch").replace(".venv/bin/dmlserve", str(COMMAND))
+    commands = installed(block_with("sh", "/v1/dxdispatch"))
     first, second, answer = run(commands, server, tmp_path).split("\n", 2)
     assert f"Both print `{first}`." in README
     assert second == "Resource 'Out' written to 'out.npy'"
@@ -143,10 +151,10 @@ def test_a_model_is_served_and_run_as_the_readme_does(tmp_path: Path) -> None:
     assert loaded == ""
     assert json.loads(kept)["name"] == "scaled_2x3"
     np.save(tmp_path / "x.npy", np.array([[-4, -2, 0], [1, 2, 4]], np.float32))
-    run_model, inspect = block_with("sh", "dmlserve inspect").replace(".venv/bin/dmlserve", str(COMMAND)).splitlines()
-    subprocess.run(run_model.split(), cwd=tmp_path, check=True, capture_output=True)
+    run_model, inspect = installed(block_with("sh", "dmlserve inspect")).splitlines()
+    subprocess.run(split(run_model), cwd=tmp_path, check=True, capture_output=True)
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), [[0, 0, 0], [1, 4, 12]])
-    shown = subprocess.run(inspect.split(), cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(split(inspect), cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert "2 ONNX nodes are 2 operators in 1 kernels" in shown
 
 
@@ -190,7 +198,7 @@ def test_the_commands_without_a_server_run(client: httpx.Client, tmp_path: Path)
     assert len(commands) == 6
     for command in commands:
         completed = subprocess.run(
-            command.replace(".venv/bin/dmlserve", str(COMMAND)).split(),
+            split(installed(command)),
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -205,7 +213,7 @@ def test_operators_are_chosen_as_the_readme_does(server: RunningServer, tmp_path
     asked, listed = block_with("sh", "/v1/operators?").splitlines()
     expected = [name for name in OPERATORS if takes(name, FeatureLevel.V5_1, DataType.INT8)]
     assert [each["Type"] for each in json.loads(run(asked, server, tmp_path))] == expected
-    printed = run(listed.replace(".venv/bin/dmlserve", str(COMMAND)), server, tmp_path)
+    printed = run(installed(listed), server, tmp_path)
     assert [PREFIX + name for name in re.findall(r"^\w+(?= +\d_\d )", printed, re.MULTILINE)] == expected
 
 

@@ -185,9 +185,9 @@ def test_without_standard_streams(tmp_path: Path) -> None:
     """Descriptors 0 to 2 are then the first ones that sockets would take."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    arguments = " ".join(map(str, [*SERVER, "serve", "--port", port]))
     process = subprocess.Popen(
-        ["sh", "-c", f"exec {arguments} <&- >&- 2>&-"], env=os.environ | {"PYTHONPATH": str(ROOT)}
+        ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *SERVER, "serve", "--port", str(port)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     running = RunningServer(process, f"http://127.0.0.1:{port}", tmp_path)
     try:

@@ -152,7 +152,7 @@ def test_every_imported_package_is_a_declared_dependency() -> None:
     declared = {_normal(re.split(r"[<>=!~;\[ ]", each)[0]) for each in project["dependencies"]}
     declared.add("pydantic-core")  # of which pydantic requires one version exactly
     used = {package_of(imported) for module in MODULES for imported in imports(module)}
-    used -= EXTRAS | {"compression"}  # of Python 3.14 and newer
+    used -= EXTRAS | {"backports" if sys.version_info >= (3, 14) else "compression"}  # one for the other
     distributions = packages_distributions()
     for package in used - sys.stdlib_module_names - {"app"}:
         assert {_normal(each) for each in distributions[package]} & declared, f"{package} is imported"
