@@ -1,6 +1,7 @@
 """Work in a process of its own."""
 
 import os
+import warnings
 from collections.abc import Callable
 
 from llvmlite import binding
@@ -8,7 +9,8 @@ from llvmlite import binding
 
 def forked(work: Callable[[], None]) -> int:
     """The id of a process that does `work` and ends as by SIGKILL: without any cleaning up."""
-    with binding.ffi.lib._lock:  # which another thread that disposes of code may hold, and would for ever in the child
+    # A thread that disposes of code may hold the lock, and would for ever in the child. Pythons from 3.12 on warn of all.
+    with binding.ffi.lib._lock, warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         process = os.fork()
     if process == 0:
         try:

@@ -20,6 +20,7 @@ from app.engine.graph_entries import NUMBERS_BYTES, Entry, LocalEntries, Record,
 from app.engine.inference_counts import LAST, NUMBERS, PARTS
 from app.memory.accounts import MemoryAccount
 from tests.engine.clock import Clock
+from tests.forked import forked
 
 CAPABILITY: Any = {"graph": "0", "nodes": 3}
 ID, OTHER = "0123456789abcdef" * 2, "f" * 32
@@ -299,9 +300,9 @@ class TestShared:
     def test_what_was_killed_while_it_added_leaves_nothing(
         self, two: tuple[SharedEntries, SharedEntries], tmp_path: Path
     ) -> None:
-        process = os.fork()
-        if not process:
+        def add() -> None:
             two[0].add(record(OTHER), iter(lambda: os._exit(0), None))
-        os.waitpid(process, 0)
+
+        os.waitpid(forked(add), 0)
         two[1].add(record(), [])
         assert [file.name for file in tmp_path.iterdir()] == [ID]
