@@ -9,7 +9,7 @@ from llvmlite import binding
 
 def forked(work: Callable[[], None]) -> int:
     """The id of a process that does `work` and ends as by SIGKILL: without any cleaning up."""
-    # A thread that disposes of code may hold the lock, and would for ever in the child. Pythons from 3.12 on warn of all.
+    # Another thread that disposes of code may hold the lock, and would for ever in the child. Newer Pythons warn of it.
     with binding.ffi.lib._lock, warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         process = os.fork()
     if process == 0:
