@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,13 @@ def gemm() -> Document:
     return node("GEMM", ATensor=SQUARE, BTensor=SQUARE, **attributes)
 
 
+def top(**members: Any) -> Document:
+    """The two largest of each row; `members` are those of its input."""
+    attributes: Document = {"Axis": 1, "K": 2, "AxisDirection": "DECREASING"}
+    attributes |= {"OutputValueTensor": tensor(sizes=(2, 2)), "OutputIndexTensor": tensor("UINT32", (2, 2))}
+    return node("TOP_K1", InputTensor=tensor(**members), **attributes)
+
+
 def reduced() -> Document:
     made = tensor(sizes=(1, 1, 4, 1))
     return node("REDUCE", Function="SUM", InputTensor=SQUARE, OutputTensor=made, Axes=[3])
@@ -58,6 +66,37 @@ GRAPHS: dict[str, tuple[Document, int]] = {
             [between(0, 1), between(1, 2), between(2, 3)],
         ),
         16,
+    ),
+    "parts that nobody reads": (
+        graph([split(((2, 1), (2, 1), (2, 1)), 1, (2, 3))], [into("x", 0)], [out(0, "y", "OutputTensors[1]")]),
+        6,
+    ),
+    "a part that nobody reads, and one that a node does": (
+        graph(
+            [split(((1, 3), (1, 3)), 0, (2, 3)), relu(desc=tensor(sizes=(1, 3)))],
+            [into("x", 0)],
+            [out(1, "y")],
+            [between(0, 1, 0, 1)],
+        ),
+        6,
+    ),
+    "values that nobody reads": (graph([top()], [into("x", 0)], [out(0, "y", "OutputIndexTensor")]), 6),
+    "indices that nobody reads": (
+        graph([top(), relu(desc=tensor(sizes=(2, 2)))], [into("x", 0)], [out(1, "y")], [between(0, 1)]),
+        6,
+    ),
+    "values and indices that nobody reads of the same": (
+        graph(
+            [top(), top(), relu(desc=tensor(sizes=(2, 2)))],
+            [into("x", 0), into("x", 1)],
+            [out(2, "y"), out(1, "z", "OutputIndexTensor")],
+            [between(0, 2)],
+        ),
+        6,
+    ),
+    "values that nobody reads, computed once": (
+        graph([top(Flags="OWNED_BY_DML")], [into("x", 0)], [out(0, "y", "OutputIndexTensor")]),
+        6,
     ),
 }
 
@@ -106,3 +145,12 @@ def test_each_tensor_of_an_array_has_an_edge() -> None:
     (found,) = refusals(document)
     assert found.pointer == "/InputEdges/1/ToNodeInput"
     assert found.allowed == ["InputTensors[0]"]
+
+
+def test_a_node_of_which_nothing_is_read_has_no_place() -> None:
+    """Whereas of several outputs one that is read will do."""
+    found = refusals(graph([top(), relu()], [into("x", 0), into("x", 1)], [out(1)]))
+    assert [(each.pointer, each.given) for each in found] == [
+        ("/Nodes/0", "OutputValueTensor"),
+        ("/Nodes/0", "OutputIndexTensor"),
+    ]

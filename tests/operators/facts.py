@@ -1,7 +1,9 @@
 """What DirectML's documentation says of each operator: the tables that the classes are held against.
 
 `facts.json` has the element-wise operators and the activations, `other_facts.json` all others: once a class of one of
-these is in the catalog, every test of facts covers it.
+these is in the catalog, every test of facts covers it. Where programs that DirectML runs contradict a page's types, the
+table has what they state as well, and the operator's notes say so: ADAM_OPTIMIZER, MATRIX_MULTIPLY_INTEGER_TO_FLOAT and
+MULTIHEAD_ATTENTION1.
 """
 
 import json

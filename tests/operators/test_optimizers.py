@@ -24,16 +24,19 @@ def step(x: Any, m: Any, v: Any, g: Any, *, t: float) -> list[Any]:
 
 @pytest.mark.parametrize("in_place", [None, *NAMES])
 @pytest.mark.parametrize(("data_type", "dtype"), [("FLOAT32", np.float32), ("FLOAT16", np.float16)])
-@pytest.mark.parametrize("sizes", [[1, 1, 2, 3], [1, 2, 30, 50]])
-def test_a_step(client: httpx.Client, in_place: str | None, data_type: str, dtype: Any, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("sizes", "counted"), [([1, 1, 2, 3], None), ([1, 2, 30, 50], None), ([1, 1, 2, 3], "UINT32")])
+def test_a_step(
+    client: httpx.Client, in_place: str | None, data_type: str, dtype: Any, sizes: list[int], counted: str | None
+) -> None:
     rng = np.random.default_rng(1)
     x, m, v, g = (rng.standard_normal(sizes).astype(dtype) for _ in range(4))
     v = abs(v)
-    t = np.full([1, 1, 1, 1], 3, dtype)
+    t = np.full([1, 1, 1, 1], 3, np.uint32 if counted else dtype)
     desc = {"DataType": data_type, "Sizes": sizes}
     arrays = dict(zip((*NAMES, "TrainingStepTensor"), (x, m, v, g, t), strict=True))
     document = {
-        "operator": descriptor(KIND, desc),
+        "operator": descriptor(KIND, desc)
+        | {"TrainingStepTensor": {"DataType": counted or data_type, "Sizes": [1, 1, 1, 1]}},
         "inputs": {name: base64.b64encode(each.tobytes()).decode() for name, each in arrays.items()},
     } | ({"in_place": in_place} if in_place else {})
     answer = messages.answer_of(client.post("/v1/dispatch", json=document))

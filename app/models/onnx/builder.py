@@ -28,7 +28,7 @@ class BuiltGraph(NamedTuple):
     """A graph's document without the data of its constant nodes, and these by node.
 
     `labels` has, for each node, what it was made for. `unused` are outputs of the graph that nobody asked for: every
-    output of a node must lead somewhere.
+    output of a node leads somewhere, as DirectML's page on DML_GRAPH_DESC wants it.
     """
 
     document: dict[str, Any]

@@ -41,7 +41,7 @@ _FLOATS = (
 )
 _OUTPUTS = ("OutputTensor", "OutputPresentKeyTensor", "OutputPresentValueTensor")
 _SUPPORT = (
-    "3-5 F32-16, StackedQueryKeyTensor StackedKeyValueTensor StackedQueryKeyValueTensor 5 F32-16, BiasTensor{more} 1-5 "
+    "3-5 F32-16, StackedQueryKeyTensor StackedKeyValueTensor StackedQueryKeyValueTensor 5 F32-16, BiasTensor 1-5 "
     "F32-16, MaskTensor 1-5 I32, RelativePositionBiasTensor PastKeyTensor PastValueTensor OutputPresentKeyTensor "
     "OutputPresentValueTensor 4-5 F32-16"
 )
@@ -71,7 +71,8 @@ _NOTES = (
     "padded tensors. DirectML's documentation does not say.",
     "RelativePositionBiasTensor and the BOOLEAN mask are { batch, heads, queries, keys }, and repeat by strides of 0; "
     "of the mask all but 0 is true.",
-    "PastKeyTensor and PastValueTensor are given both, or neither.",
+    "PastKeyTensor and PastValueTensor are given both, or neither. They may be all keys and values, as onnxruntime "
+    "states those of another sequence; a bias is added to new ones alone.",
 )
 
 
@@ -150,6 +151,8 @@ class Attention(Operator):
         ):
             name = shapes.source(part, tensors)
             sizes = tensors[name].Sizes
+            if name == shapes.PASTS.get(part):
+                continue  # by its sizes
             if name in shapes.PLACES:
                 if sizes[2] != count:
                     right = [*sizes[:2], count, *sizes[3:]]
@@ -180,7 +183,7 @@ class Attention(Operator):
     def _size_violations(self, tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
         sizes = self._sizes()
         sources = dict.fromkeys(shapes.source(part, tensors) for part in ("query", "key", "value"))
-        told = [*sources, *members(("PastKeyTensor",), tensors), *dict.fromkeys(self.head_counts)]
+        told = [*dict.fromkeys((*sources, *members(("PastKeyTensor",), tensors), *self.head_counts))]
         for name, right in shapes.expected(sizes).items():
             if name in tensors:
                 others = [each for each in told if each != name]
@@ -334,7 +337,7 @@ class MultiheadAttention(Attention):
     formula_text = _FORMULA
     accuracy = _ACCURACY
     same_types = ((*_FLOATS, *_OUTPUTS),)
-    support = SupportTable.of(f"6_1 {_SUPPORT.format(more='')}")
+    support = SupportTable.of(f"6_1 {_SUPPORT}")
     example: ClassVar[Mapping[str, Any]] = {
         name: each for name, each in _EXAMPLE.items() if name != "PastSequenceLengthsTensor"
     }
@@ -370,14 +373,19 @@ class MultiheadAttention1(Attention):
     sizes_from = (*Attention.sizes_from, *dict.fromkeys(head_counts))
     formula_text = f"{_FORMULA}; query head h goes with key head floor(h * KeyValueHeadCount / QueryHeadCount)"
     accuracy = _ACCURACY
-    same_types = ((*_FLOATS, "PastSequenceLengthsTensor", *_OUTPUTS),)
-    support = SupportTable.of(f"6_3 {_SUPPORT.format(more=' PastSequenceLengthsTensor')}")
+    same_types = ((*_FLOATS, *_OUTPUTS),)
+    support = SupportTable.of(f"6_3 {_SUPPORT}, PastSequenceLengthsTensor 1-5 F32-16 I32")
     example: ClassVar[Mapping[str, Any]] = _EXAMPLE
     notes = (
         *_NOTES,
-        "PastSequenceLengthsTensor has the type of the other tensors, as the table of the operator's page has it. Of "
-        "an item, so many keys and values of the past are there; what is new follows them, also in the present "
-        "outputs, and behind it these are 0 and have no weight. DirectML's documentation does not say.",
+        "PastSequenceLengthsTensor may be INT32, as onnxruntime states it; the table of the operator's page has the "
+        "types of the other tensors. Of an item, so many keys and values of the past are there; what is new follows "
+        "them, also in the present outputs, and behind it these are 0 and have no weight. DirectML's documentation "
+        "does not say.",
+        "PastSequenceLengthsTensor needs PastKeyTensor. onnxruntime leaves that null: DirectML finds the past in the "
+        "buffers of the present outputs, which have no contents before a dispatch here.",
+        "No key is masked for coming after a query. onnxruntime states no mask for attention that is causal, so "
+        "DirectML may mask such keys where PastSequenceLengthsTensor is there; its documentation does not say.",
     )
 
     def rules(self, level: FeatureLevel) -> Iterator[Violation]:

@@ -23,8 +23,10 @@ def with_bias(inputs: Mapping[str, Any], sizes: shapes.Sizes) -> list[Any]:
 
 
 def _heads_of(inputs: Mapping[str, Any], part: str, heads: int) -> Any:
-    name = next(each for each in shapes.SOURCES[part] if each in inputs)
+    name = shapes.source(part, inputs)
     x = inputs[name]
+    if name == shapes.PASTS.get(part):
+        return x.reshape(x.shape[-4:])[:, :, :0]
     stacked = shapes.PLACES.get(name)
     x = x[:, :, :, stacked.index(part)] if stacked else x.reshape(*x.shape[-3:-1], heads, -1)
     return x.transpose(0, 2, 1, 3)

@@ -1,7 +1,7 @@
 """What the tensors of an attention say of its sizes, and of each other."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.contract.constants import MultiheadAttentionMaskType
 from app.contract.tensors import TensorDesc
@@ -13,6 +13,9 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "value": ("ValueTensor", "StackedKeyValueTensor", "StackedQueryKeyValueTensor"),
 }
 """The tensors that each may come from, exactly one of them."""
+
+PASTS = {"key": "PastKeyTensor", "value": "PastValueTensor"}
+"""What is there of each before; it may be all, where nothing new follows."""
 
 PLACES: dict[str, tuple[str, ...]] = {
     "StackedQueryKeyTensor": ("query", "key"),
@@ -43,16 +46,17 @@ class Sizes(NamedTuple):
         return self.past + self.keys
 
 
-def source(part: str, tensors: Mapping[str, TensorDesc]) -> str:
-    """The tensor that `part` comes from."""
-    return next(name for name in SOURCES[part] if name in tensors)
+def source(part: str, tensors: Mapping[str, Any]) -> str:
+    """The tensor that `part` comes from: that of the past, where nothing new follows."""
+    return next((name for name in SOURCES[part] if name in tensors), PASTS.get(part, ""))
 
 
 def source_violations(tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
-    """Query, key and value have one source each."""
+    """Query, key and value have one source each; key and value may be those of the past alone."""
+    is_past = tensors.keys() >= {*PASTS.values()} and not tensors.keys() & {*SOURCES["key"], *SOURCES["value"]}
     for part, names in SOURCES.items():
         there = [name for name in names if name in tensors]
-        if not there:
+        if not there and not (is_past and part in PASTS):
             yield Violation(
                 (names[0],),
                 f"{names[0]} is null and so are all other sources of the {part}; it needs one of {' or '.join(names)}.",
@@ -70,17 +74,17 @@ def source_violations(tensors: Mapping[str, TensorDesc]) -> Iterator[Violation]:
 
 def sizes_of(tensors: Mapping[str, TensorDesc], heads: int, key_heads: int) -> Sizes:
     """By the sources, which `source_violations` found right; divisions are rounded down."""
-    query, key, value = (tensors[source(part, tensors)].Sizes for part in SOURCES)
+    names = [source(part, tensors) for part in SOURCES]
+    query, key, value = (tensors[name].Sizes for name in names)
     past = tensors["PastKeyTensor"].Sizes[-2] if "PastKeyTensor" in tensors else 0
 
     def of_head(name: str, sizes: list[int], count: int) -> int:
-        return sizes[-1] if name in PLACES else max(sizes[-1] // count, 1)
+        return sizes[-1] if name in PLACES or name in PASTS.values() else max(sizes[-1] // count, 1)
 
-    size = of_head(source("query", tensors), query, heads)
-    value_size = of_head(source("value", tensors), value, key_heads)
-    is_stacked = [source(part, tensors) in PLACES for part in ("query", "key")]
-    batch, queries = query[:2] if is_stacked[0] else query[-3:-1]
-    keys = key[1] if is_stacked[1] else key[-2]
+    size = of_head(names[0], query, heads)
+    value_size = of_head(names[2], value, key_heads)
+    batch, queries = query[:2] if names[0] in PLACES else query[-3:-1]
+    keys = 0 if names[1] == PASTS["key"] else key[1] if names[1] in PLACES else key[-2]
     return Sizes(batch, heads, key_heads, queries, keys, past, size, value_size)
 
 

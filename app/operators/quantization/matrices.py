@@ -283,7 +283,8 @@ class MatrixMultiplyIntegerToFloat(_Products):
     formula_text = "y = sum over k of (A[m, k] - AZeroPoint) * AScale * (B[k, n] - BZeroPoint) * BScale + Bias[m, n]"
     accuracy = SUM
     same_types = (
-        ("ATensor", "AZeroPointTensor", "BTensor", "BZeroPointTensor"),
+        ("ATensor", "AZeroPointTensor"),
+        ("BTensor", "BZeroPointTensor"),
         ("AScaleTensor", "BScaleTensor", "BiasTensor", "OutputTensor"),
     )
     same_ranks = (
@@ -302,6 +303,8 @@ class MatrixMultiplyIntegerToFloat(_Products):
     notes = (
         "Sums of products are exact of 8-bit and 16-bit integers (16-bit, of up to 2^21 terms), in float64 of 32-bit "
         "ones; they are scaled in float64 and rounded once.",
+        "ATensor and BTensor may differ in their type. The operator's page says that they may not, but onnxruntime's "
+        "tests have DirectML multiply INT8 by UINT8 and UINT8 by INT8.",
         "The operator's page has no formula. Its text names OutputScaleTensor and OutputZeroPointTensor, too, which "
         "the structure does not have.",
         _COUNTS,

@@ -49,10 +49,11 @@ class AdamOptimizer(Operator):
     )
     one_element = ("TrainingStepTensor",)
     example_data: ClassVar[Mapping[str, Sequence[float]]] = {"InputSecondMomentTensor": (0, 1, 4)}
-    support = SupportTable.of("3_0 4 F32-16")
+    support = SupportTable.of("3_0 4 F32-16, TrainingStepTensor 4 F32-16 U32")
     notes = (
         "All is computed in float64 and rounded once.",
-        "TrainingStepTensor is FLOAT32 or FLOAT16, as the table of the operator's page has it; its text says UINT32.",
+        "TrainingStepTensor may be UINT32, which the text of the operator's page says and TensorFlow's plugin for "
+        "DirectML states; the page's table says FLOAT32 and FLOAT16.",
         "The training step counts from 1 on, and the operator does not add to it. At 0 the formula divides 0 by 0, so "
         "the parameters are NaN.",
         "Beta1 and Beta2 beyond 0 to 1 are refused. DirectML's documentation says that they lie there.",

@@ -16,7 +16,7 @@ from tests.operators.calls import run
 from tests.operators.descriptors import descriptor, refusals
 
 MASKS = ["NONE", "KEY_SEQUENCE_LENGTH", "KEY_SEQUENCE_END_START", "KEY_QUERY_SEQUENCE_LENGTH_START_END", "BOOLEAN"]
-FORMS = ["apart", "query and key", "key and value", "all"]
+FORMS = ["apart", "query and key", "key and value", "all", "past alone"]
 FILTER = -3.0
 
 
@@ -28,8 +28,10 @@ class Case:
         self.batch, self.queries, self.size = (int(each) for each in rng.integers(1, 4, 3))
         self.heads, self.key_heads = heads, key_heads
         self.keys = self.queries if form in ("query and key", "all") else int(rng.integers(1, 5))
+        if form == "past alone":
+            self.keys = 0
         self.value_size = self.size if form in ("key and value", "all") else int(rng.integers(1, 4))
-        self.past = int(rng.integers(1, 4)) if rng.random() < 0.5 else 0
+        self.past = int(rng.integers(1, 4)) if rng.random() < 0.5 or not self.keys else 0
         self.scale = 0.5
         q = self.random(self.batch, self.queries, heads, self.size)
         k = self.random(self.batch, self.keys, key_heads, self.size)
@@ -65,6 +67,8 @@ class Case:
             return {"StackedQueryKeyTensor": np.stack([q, k], 3), "ValueTensor": flat(v)}
         if form == "key and value":
             return {"QueryTensor": flat(q), "StackedKeyValueTensor": np.stack([k, v], 3)}
+        if form == "past alone":
+            return {"QueryTensor": flat(q)}
         return {"StackedQueryKeyValueTensor": np.stack([q, k, v], 3)}
 
     def add_bias(self) -> None:
@@ -168,11 +172,11 @@ def test_groups_of_query_heads(mask: str, form: str) -> None:
 def test_pasts_of_different_lengths(dtype: str) -> None:
     """The new key and value follow what there is of the past; the rest is 0, and without weight."""
     rng = np.random.default_rng(8)
-    for lengths in ([0, 2, 3], [-1, 7, np.nan], [1, 1, 1]):
+    for lengths, of in (([0, 2, 3], dtype), ([-1, 7, np.nan], dtype), ([1, 1, 1], dtype), ([-1, 7, 2], "int32")):
         case = Case(rng, dtype, "apart", "NONE", 2, 1)
         while not (case.past == 3 and case.batch == 3):
             case = Case(rng, dtype, "apart", "NONE", 2, 1)
-        case.inputs["PastSequenceLengthsTensor"] = np.array(lengths, dtype)
+        case.inputs["PastSequenceLengthsTensor"] = np.array(lengths, of)
         valid = [int(min(max(np.nan_to_num(each), 0), 3)) for each in lengths]
         for x in (case.k, case.v):
             for b, length in enumerate(valid):
@@ -232,6 +236,20 @@ def desc(*sizes: int, data_type: str = "FLOAT32") -> dict[str, Any]:
         ({"ValueTensor": desc(1, 2, 4)}, "/ValueTensor/Sizes", [1, 3, 4]),
         ({"ValueTensor": None}, "/ValueTensor", ["ValueTensor", "StackedKeyValueTensor", "StackedQueryKeyValueTensor"]),
         ({"BiasTensor": desc(13)}, "/BiasTensor/Sizes", [12]),
+        *(
+            (
+                {"PastKeyTensor": desc(1, 2, 5, 2), "PastValueTensor": desc(1, 2, 5, 2), name: None},
+                f"/{name}",
+                [name, *more, "StackedKeyValueTensor", "StackedQueryKeyValueTensor"],
+            )
+            for name, more in (("KeyTensor", ["StackedQueryKeyTensor"]), ("ValueTensor", []))
+        ),
+        (
+            {"PastKeyTensor": desc(1, 2, 5, 3), "PastValueTensor": desc(1, 2, 5, 2)}
+            | dict.fromkeys(("KeyTensor", "ValueTensor")),
+            "/PastKeyTensor/Sizes",
+            [1, 2, 5, 2],
+        ),
         ({"RelativePositionBiasTensor": desc(1, 1, 2, 3)}, "/RelativePositionBiasTensor/Sizes", [1, 2, 2, 3]),
         ({"PastKeyTensor": desc(1, 2, 5, 2)}, "/PastValueTensor", "a tensor"),
         (
