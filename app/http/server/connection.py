@@ -58,6 +58,9 @@ hundreds of bytes, and uvloop reads up to 32 times before anybody else has a tur
 
 _NOTHING = memoryview(b"")
 
+_NOBODY = asyncio.BufferedProtocol()
+"""In the place of a connection that is over."""
+
 LINGER_SECONDS = 1.0
 """How long a refused client may go on sending before the connection is cut, in seconds."""
 
@@ -181,6 +184,8 @@ class Connection(asyncio.BufferedProtocol):
         self._newest = None
         if self._turn.last is self:
             self._turn.last = None
+        if self._scheme == "https":  # event loops' TLS, with half a MiB of buffers, keeps the methods that it reads by
+            self.transport.set_protocol(_NOBODY)
         self._part()
         self._was_sent()
 
