@@ -148,13 +148,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def __post_init__(self, memory: MemoryAccount) -> None:
         self._ahead = Ahead(memory)
-        self._framing = Framing(self, self._settings.max_header_bytes)
         self._header_deadline, self._idle_deadline, self._end_deadline = (Deadline(self.loop) for _ in range(3))
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as transports are
         self.transport = transport
+        self._framing = Framing(self, self._settings.max_header_bytes)  # not before: some never come so far, by TLS
         self._hang_up_watch = Watch(transport, self.loop, GONE_SECONDS, has_gone)
         if transport.get_extra_info("sslcontext") is not None:
             self._scheme = "https"
