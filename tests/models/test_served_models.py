@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,7 +19,9 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
+from app import main
 from app.engine.service import Service
+from app.engine.workers import QueueFull
 from app.models.onnx.errors import WrongSizes
 from app.models.onnx.reading import signature
 from app.models.repository import constants, layout
@@ -431,6 +434,32 @@ def test_all_workers_load_a_model_and_let_go_of_it_though_one_was_asked(
         for _ in range(12):
             with httpx.Client(base_url=running.url, timeout=60) as fresh:  # each connection is of one worker
                 np.testing.assert_array_equal(infer(fresh, "affine")["y"], affine_of(X, 2))
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(QueueFull(1), []), (ZeroDivisionError(), ["What other processes were asked of models cannot be done"])],
+)
+def test_what_fails_of_it_is_done_another_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, logged: list[str]
+) -> None:
+    monkeypatch.setattr(main, "_TENDED_SECONDS", 0)
+
+    async def followed() -> None:
+        left, again = [error], asyncio.Event()
+
+        async def fails_first() -> None:
+            if left:
+                raise left.pop()
+            again.set()
+
+        repository: Any = SimpleNamespace(follow=fails_first)
+        following = asyncio.create_task(main._follow(repository))
+        await asyncio.wait_for(again.wait(), 60)
+        following.cancel()
+
+    asyncio.run(followed())
+    assert caplog.messages == logged
 
 
 class TestMemory:
