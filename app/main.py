@@ -21,9 +21,11 @@ from uvicorn.server import ServerState
 from app import __version__, logs
 from app.apart import done_apart
 from app.devices.cuda import mps
+from app.devices.device import Cancelled
 from app.devices.placement import try_gpus
 from app.engine.graph_entries import Entries, SharedEntries
-from app.engine.service import DeadlineExceeded, Service
+from app.engine.service import DeadlineExceeded, Draining, Service
+from app.engine.workers import QueueFull
 from app.environment import strange_variables
 from app.http.core import bodies, openapi
 from app.http.core.asgi import Application
@@ -82,7 +84,8 @@ _ENDING_SECONDS = 1.0
 """How long a worker without its parent waits until the GPUs' service has been told to end. It is a client itself."""
 
 _TENDED_SECONDS = 0.5
-"""How often is looked for graphs that are idle, or were dropped by another worker."""
+"""How often is looked for graphs that are idle, or were dropped by another worker, and for models that one was asked to
+load or to let go of."""
 
 
 def create_app(
@@ -112,7 +115,7 @@ def create_app(
         await bodies.start_touching()
         await asyncio.to_thread(repository.open)
         metrics.gpus.open()
-        tasks = [asyncio.create_task(each) for each in (metrics.tell(), _tend(service))]
+        tasks = [asyncio.create_task(each) for each in (metrics.tell(), _tend(service), _follow(repository))]
         # What there is now stays. To look through it at each full collection would stop all requests for some 50 ms.
         gc.collect()
         gc.freeze()
@@ -331,6 +334,18 @@ async def _tend(service: Service) -> None:
             await asyncio.to_thread(service.placement.tend)
         except Exception:
             log.exception("The memory of GPUs cannot be looked after")
+
+
+async def _follow(repository: Repository) -> None:
+    """Have models loaded and let go of as other processes were asked to, until cancelled."""
+    while True:
+        await asyncio.sleep(_TENDED_SECONDS)
+        try:
+            await repository.follow()
+        except (Cancelled, DeadlineExceeded, Draining, QueueFull):  # another time, or by whoever asks for a model
+            pass
+        except Exception:
+            log.exception("What other processes were asked of models cannot be done")
 
 
 def _transfers(settings: Settings, service: Service) -> Transfers:

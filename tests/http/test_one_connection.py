@@ -85,6 +85,9 @@ class Transport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self.extra.get(name, default)
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Whoever has it calls no protocol."""
+
     def is_closing(self) -> bool:
         return self.is_closed
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +22,12 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
+import uvloop
 
 from app.codecs.codec import Encoded
 from app.http.core.exchange import Reply, Request
 from app.http.server import tls
-from app.http.server.connection import connections
+from app.http.server.connection import Connection, connections
 from app.http.server.limit import ConnectionLimit
 from app.http.server.sender import Sender
 from app.http.server.server import Server, listen
@@ -123,10 +125,11 @@ def test_what_is_no_tls_is_cut_off(secure: RunningServer, secure_client: httpx.C
 
 
 class Written:
-    """A transport that takes all at once."""
+    """A transport that takes all at once, `most` pieces before the client has gone."""
 
-    def __init__(self, context: object) -> None:
+    def __init__(self, context: object, most: int = 1 << 20) -> None:
         self._context = context
+        self._most = most
         self.pieces: list[bytes] = []
 
     def get_extra_info(self, name: str) -> object:
@@ -134,6 +137,9 @@ class Written:
 
     def write(self, piece: memoryview) -> None:
         self.pieces.append(bytes(piece))
+
+    def is_closing(self) -> bool:
+        return len(self.pieces) >= self._most
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -155,6 +161,20 @@ def test_openssl_gets_large_answers_piece_by_piece() -> None:
         pieces = asyncio.run(written(context))
         assert b"".join(pieces) == b"head" + answer + b"end"
         assert (max(map(len, pieces)) <= 1 << 18) is (context is not None)
+
+
+def test_nothing_more_is_written_for_a_client_that_has_gone() -> None:
+    """Event loops would log a warning for each piece, of which a large answer has hundreds."""
+
+    async def written() -> int:
+        transport: Any = Written(object(), 2)
+        sender = Sender(transport, asyncio.get_running_loop(), 5, NO_THREADS, lambda: None)
+        sender.send(iter([[memoryview(bytes(1 << 22))]]), 1 << 22, "/")
+        await asyncio.sleep(0.01)
+        sender.stop()
+        return len(transport.pieces)
+
+    assert asyncio.run(written()) == 2
 
 
 def test_handshakes_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +350,8 @@ def test_who_is_agreed_with_while_it_ends_does_not_keep_it(folder: Path, tmp_pat
         assert running.process.wait(20) == 0
 
 
-def test_who_has_connected_when_the_port_is_closed_is_answered(folder: Path) -> None:
-    """Though nobody has accepted the connection yet."""
-    answers = []
+async def served(folder: Path) -> tuple[Server, list[socket.socket]]:
+    """A server in this process that answers each request with nothing, and where it listens."""
 
     async def handle(request: Request) -> Reply:
         return Reply(200, [(b"content-length", b"0")], Encoded(0, ()))
@@ -340,19 +359,27 @@ def test_who_has_connected_when_the_port_is_closed_is_answered(folder: Path) -> 
     async def nobody(scope: object, receive: object, send: object) -> None:
         """The application, which is asked for nothing."""
 
+    http = connections(handle, Settings(), ConnectionLimit(), MemoryAccount(1 << 30))
+    config = uvicorn.Config(nobody, lifespan="off", http=http, log_config=None)
+    config.load()
+    config.ssl = Certificate(str(folder / "first.pem"), str(folder / "first.key")).context
+    server, listening = Server(config, lambda: None), listen("127.0.0.1", 0)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup(listening)
+    return server, listening
+
+
+def test_who_has_connected_when_the_port_is_closed_is_answered(folder: Path) -> None:
+    """Though nobody has accepted the connection yet."""
+    answers = []
+
     def ask(client: socket.socket) -> None:
         with trusting(folder, "first").wrap_socket(client, server_hostname="localhost") as wrapped:
             wrapped.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
             answers.append(wrapped.recv(100)[:12])
 
     async def end() -> None:
-        http = connections(handle, Settings(), ConnectionLimit(), MemoryAccount(1 << 30))
-        config = uvicorn.Config(nobody, lifespan="off", http=http, log_config=None)
-        config.load()
-        config.ssl = Certificate(str(folder / "first.pem"), str(folder / "first.key")).context
-        server, listening = Server(config, lambda: None), listen("127.0.0.1", 0)
-        server.lifespan = config.lifespan_class(config)
-        await server.startup(listening)
+        server, listening = await served(folder)
         clients = [socket.create_connection(listening[0].getsockname(), timeout=20) for _ in range(ADMITTED)]
         asking = [asyncio.create_task(asyncio.to_thread(ask, client)) for client in clients]
         await server.shutdown(listening)
@@ -360,6 +387,45 @@ def test_who_has_connected_when_the_port_is_closed_is_answered(folder: Path) -> 
 
     asyncio.run(end())
     assert answers == ADMITTED * [b"HTTP/1.1 200"]
+
+
+@pytest.mark.usefixtures("_no_collections")
+@pytest.mark.parametrize(
+    ("loop", "agrees"),
+    [(uvloop.new_event_loop, True), (asyncio.new_event_loop, True), (uvloop.new_event_loop, False)],
+    ids=["uvloop", "asyncio", "before they agree on TLS"],
+)
+def test_connections_leave_nothing_to_collect(
+    folder: Path, loop: Callable[[], asyncio.AbstractEventLoop], agrees: bool
+) -> None:
+    """Each would keep half a MiB until the garbage collector comes to what lasted long, which it hardly ever does."""
+
+    def ask(address: tuple[str, int]) -> None:
+        client = socket.create_connection(address, timeout=20)
+        with trusting(folder, "first").wrap_socket(client, server_hostname="localhost") as wrapped:
+            wrapped.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+            assert wrapped.recv(100).startswith(b"HTTP/1.1 200")
+
+    def leave(address: tuple[str, int]) -> None:
+        socket.create_connection(address, timeout=20).close()
+
+    def there() -> int:
+        return sum(isinstance(each, Connection) for each in gc.get_objects())
+
+    async def left() -> int:
+        server, listening = await served(folder)
+        before = there()
+        for _ in range(3):
+            await asyncio.to_thread(ask if agrees else leave, listening[0].getsockname())
+        while server.server_state.connections:  # noqa: ASYNC110 - until the server knows, too
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        count = there() - before
+        await server.shutdown(listening)
+        return count
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(left()) == 0
 
 
 def test_without_a_descriptor_nobody_is_accepted_for_a_while(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,7 +19,9 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
+from app import main
 from app.engine.service import Service
+from app.engine.workers import QueueFull
 from app.models.onnx.errors import WrongSizes
 from app.models.onnx.reading import signature
 from app.models.repository import constants, layout
@@ -29,6 +32,7 @@ from app.models.repository.warm import parse_stated
 from app.settings import Settings, Unusable
 from tests.conftest import RunningServer, ServerFactory, running_server
 from tests.graphs.requests import MSGPACK, dispatch, result
+from tests.http.load import metric, wait_until
 from tests.http.refusals import error_at
 from tests.inference import wire
 from tests.models import onnx_runs
@@ -403,6 +407,59 @@ def test_several_workers_have_the_same_models(start_server: ServerFactory, tmp_p
         assert client.post("/v2/repository/models/affine/load").status_code == 200
         states(True)
         np.testing.assert_array_equal(infer(client, "affine")["y"], affine_of(X))
+
+
+def test_all_workers_load_a_model_and_let_go_of_it_though_one_was_asked(
+    start_server: ServerFactory, tmp_path: Path
+) -> None:
+    """Whether there are requests to it or not."""
+    weight = np.ones((512, 512), np.float32)
+    wide = model("m (float[n,512] x) => (float[n,512] y) { y = MatMul(x, w) }", w=weight)
+    put(tmp_path / "wide.onnx", wide)
+    put(tmp_path / "affine.onnx", affine(1))
+    running = start_server("--workers", "2", "--models", str(tmp_path))
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+
+        def held() -> float:
+            return metric(client, "memory_bytes")
+
+        wait_until(lambda: held() > 2 * weight.nbytes)
+        client.post("/v2/repository/models/wide/unload").raise_for_status()
+        wait_until(lambda: held() < weight.nbytes)
+        put(tmp_path / "affine.onnx", affine(2))
+        client.post("/v2/repository/models/affine/load").raise_for_status()
+        client.post("/v2/repository/models/wide/load").raise_for_status()
+        wait_until(lambda: held() > 2 * weight.nbytes)  # after the other one, in the order of their names
+        put(tmp_path / "affine.onnx", affine(3))  # which nobody asked for yet
+        for _ in range(12):
+            with httpx.Client(base_url=running.url, timeout=60) as fresh:  # each connection is of one worker
+                np.testing.assert_array_equal(infer(fresh, "affine")["y"], affine_of(X, 2))
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(QueueFull(1), []), (ZeroDivisionError(), ["What other processes were asked of models cannot be done"])],
+)
+def test_what_fails_of_it_is_done_another_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, logged: list[str]
+) -> None:
+    monkeypatch.setattr(main, "_TENDED_SECONDS", 0)
+
+    async def followed() -> None:
+        left, again = [error], asyncio.Event()
+
+        async def fails_first() -> None:
+            if left:
+                raise left.pop()
+            again.set()
+
+        repository: Any = SimpleNamespace(follow=fails_first)
+        following = asyncio.create_task(main._follow(repository))
+        await asyncio.wait_for(again.wait(), 60)
+        following.cancel()
+
+    asyncio.run(followed())
+    assert caplog.messages == logged
 
 
 class TestMemory:

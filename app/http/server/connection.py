@@ -58,6 +58,9 @@ hundreds of bytes, and uvloop reads up to 32 times before anybody else has a tur
 
 _NOTHING = memoryview(b"")
 
+_NOBODY = asyncio.BufferedProtocol()
+"""In the place of a connection that is over."""
+
 LINGER_SECONDS = 1.0
 """How long a refused client may go on sending before the connection is cut, in seconds."""
 
@@ -145,13 +148,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def __post_init__(self, memory: MemoryAccount) -> None:
         self._ahead = Ahead(memory)
-        self._framing = Framing(self, self._settings.max_header_bytes)
         self._header_deadline, self._idle_deadline, self._end_deadline = (Deadline(self.loop) for _ in range(3))
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as transports are
         self.transport = transport
+        self._framing = Framing(self, self._settings.max_header_bytes)  # not before: some never come so far, by TLS
         self._hang_up_watch = Watch(transport, self.loop, GONE_SECONDS, has_gone)
         if transport.get_extra_info("sslcontext") is not None:
             self._scheme = "https"
@@ -181,6 +184,8 @@ class Connection(asyncio.BufferedProtocol):
         self._newest = None
         if self._turn.last is self:
             self._turn.last = None
+        if self._scheme == "https":  # event loops' TLS, with half a MiB of buffers, keeps the methods that it reads by
+            self.transport.set_protocol(_NOBODY)
         self._part()
         self._was_sent()
 

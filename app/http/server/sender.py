@@ -100,6 +100,8 @@ class Sender:
             return
         try:
             while not self._is_paused:
+                if self._transport.is_closing():  # the client has gone: TLS would log a warning for each piece
+                    return
                 if self._lends() and self._lend(groups):
                     return
                 if handed_over >= AT_ONCE:

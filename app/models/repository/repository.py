@@ -171,6 +171,15 @@ class Repository:
         self._switch(name, is_loaded=False)
         await self._update(name)
 
+    async def follow(self) -> None:
+        """Load what was asked for of other processes, and let go of what they let go of: not only when a request comes,
+        since nobody asks for a model that was let go of, and the file may be another one by then.
+
+        Raises what `Service.run` raises.
+        """
+        for name in list(self._entries):
+            await self._update(name)
+
     def _missing(self, name: str) -> UnknownModel:
         if self._folder is None:
             return UnknownModel("There is no folder of models; have the service started with --models.")
