@@ -4,7 +4,7 @@ import asyncio
 import re
 import threading
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, cast
 from unittest.mock import AsyncMock
 from urllib.parse import urljoin, urlsplit
 
@@ -18,6 +18,7 @@ from app.http.core.exchange import Reply, Request
 from app.http.core.routes import routed, router
 from app.http.native.accepted import FORMATS
 from app.http.telemetry.operations import Health
+from app.http.web import docs
 from app.operators.catalog import OPERATORS
 from tests.conftest import ServerFactory
 from tests.http.refusals import refusal_of
@@ -89,6 +90,17 @@ def test_the_style_loads_nothing_more(client: httpx.Client) -> None:
 def test_the_page_shows_our_document(client: httpx.Client) -> None:
     (shown,) = re.findall(r"""url: ['"]([^'"]*)['"]""", client.get("/static/docs.js").text)
     assert urljoin("/docs", shown) == "/openapi.json"
+
+
+def test_a_file_is_there_once_for_all_who_want_it() -> None:
+    """They are long, and nothing counts what a request has read before it is answered."""
+    path, handler, body = "/docs/assets/swagger-ui-bundle.js", routed(docs.routes()), cast("Any", None)
+
+    async def asked() -> list[Reply]:
+        requests = [Request("GET", path, path.encode(), b"", [], body, {}) for _ in range(20)]
+        return await asyncio.gather(*map(handler, requests))
+
+    assert len({id(piece) for reply in asyncio.run(asked()) for piece in reply.pieces}) == 1
 
 
 @pytest.mark.parametrize(

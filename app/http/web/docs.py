@@ -1,6 +1,7 @@
 """/docs without the Internet: Swagger UI from the package fastapi-offline, served by us."""
 
 import asyncio
+from functools import cache
 from importlib.resources import files
 from mimetypes import guess_type
 
@@ -22,6 +23,8 @@ def routes() -> list[BaseRoute]:
     """Those of the page and what it is made of; its script is among the playground's files."""
     assets = {each.name: each for each in (files("fastapi_offline") / "static").iterdir() if each.is_file()}
     page = (files(__package__) / "pages" / "docs.html").read_bytes()
+    reading = asyncio.Lock()
+    read = cache(lambda name: assets[name].read_bytes())
     found = pages()
 
     @found.get("/docs/assets/{name}")
@@ -29,7 +32,8 @@ def routes() -> list[BaseRoute]:
         name = path["name"]
         if name not in assets:
             raise HTTPException(404, f"There is no file {name[:80]}.")
-        content = await asyncio.to_thread(assets[name].read_bytes)
+        async with reading:  # else each request would have a file of its own, more than a MiB that nothing counts
+            content = await asyncio.to_thread(read, name)
         return answer_file(content, guess_type(name)[0] or "application/octet-stream")
 
     @found.get("/docs")
