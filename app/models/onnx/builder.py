@@ -27,14 +27,12 @@ SMALL_BYTES = 1 << 10
 class BuiltGraph(NamedTuple):
     """A graph's document without the data of its constant nodes, and these by node.
 
-    `labels` has, for each node, what it was made for. `unused` are outputs of the graph that nobody asked for: every
-    output of a node leads somewhere, as DirectML's page on DML_GRAPH_DESC wants it.
+    `labels` has, for each node, what it was made for.
     """
 
     document: dict[str, Any]
     constants: dict[int, Buffer]
     labels: list[str]
-    unused: list[str]
 
 
 class Made(NamedTuple):
@@ -240,7 +238,7 @@ class Builder:
         places = {node: place for place, node in enumerate(needed)}
         order = {source: place for place, source in enumerate(self._inputs)}
         inputs: list[tuple[tuple[int, bool], dict[str, Any]]] = []
-        edges, read = [], set(self._outputs.values())
+        edges = []
         for node, place in places.items():
             for field, view in self._reads[node].items():
                 end = {"ToNodeIndex": place, "ToNodeInput": field}
@@ -251,25 +249,17 @@ class Builder:
                 else:
                     tensor = "Data" if isinstance(source, Constant) else source.tensor
                     edges.append({"FromNodeIndex": places[source.node], "FromNodeOutput": tensor} | end)
-                    if isinstance(source, NodeOutput):
-                        read.add(source)
-        outputs, unused = dict(self._outputs), []
-        for node in needed:
-            for field, view in self._writes[node].items():
-                if isinstance(view.source, NodeOutput) and view.source not in read:
-                    unused.append(f"{self._labels[node]}.{field}.{node}")
-                    outputs[unused[-1]] = view.source
         document = {
             "Nodes": [self._nodes[node] for node in needed],
             "InputEdges": [edge for _, edge in sorted(inputs, key=itemgetter(0))],
             "IntermediateEdges": edges,
             "OutputEdges": [
                 {"FromNodeIndex": places[source.node], "FromNodeOutput": source.tensor, "GraphOutput": name}
-                for name, source in outputs.items()
+                for name, source in self._outputs.items()
             ],
         }
         constants = {places[node]: data for node, data in self._constants.items() if node in places}
-        return BuiltGraph(document, constants, [self._labels[node] for node in needed], unused)
+        return BuiltGraph(document, constants, [self._labels[node] for node in needed])
 
     def _node(self, node: dict[str, Any], reads: dict[str, View]) -> int:
         if len(self._nodes) >= MOST_NODES:
