@@ -133,7 +133,7 @@ def _computed(
             if not all(each.HasField("dim_value") for each in dims) or prod(each.dim_value for each in dims) > most:
                 return None
             dtypes[name] = helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type)
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
     graph = helper.make_graph([node], "node", infos, outputs)
     model = helper.make_model(graph, opset_imports=imports)
     with np.errstate(all="ignore"):

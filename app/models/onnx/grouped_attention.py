@@ -36,8 +36,8 @@ def group_query_attention(node: Node) -> list[Value | None]:
     size = query.sizes[2] // heads
     data_type = query.data_type
     total = integers(node, 6, "total_sequence_length")[0]
-    past = [view for view in (past_of(node, index) for index in (3, 4)) if view is not None]
-    before = past[0].sizes[2] if past else 0
+    past_key, past_value = past_of(node, 3), past_of(node, 4)
+    before = past_key.sizes[2] if past_key is not None else 0
     keys = before + length
     if total > keys:
         raise Unsupported(f"total_sequence_length is {total}, and there are {keys} keys")
@@ -50,7 +50,7 @@ def group_query_attention(node: Node) -> list[Value | None]:
         states = [node.reshaped(each, (batch, length, each.sizes[2] // size, size)) for each in (query, key)]
         turned = [rotated(node, each, angles, positions, interleaved=interleaved) for each in states]
         query, key = (node.reshaped(each, old.sizes) for each, old in zip(turned, (query, key), strict=True))
-    lengths = node.cast(begins, data_type) if past else None
+    lengths = node.cast(begins, data_type) if past_key is not None else None
     present = (batch, key_heads, keys, size)
     scale = float(node.attribute("scale", 0.0) or 0.0) or 1 / sqrt(size)
     own = _counted(node, begins, length) if node.attribute("causal", 1) else last.broadcast((batch, length))
@@ -62,8 +62,8 @@ def group_query_attention(node: Node) -> list[Value | None]:
             "KeyTensor": key,
             "ValueTensor": value,
             "MaskTensor": inserted(node.cast(seen, DataType.INT32), 1).broadcast((batch, heads, length, keys)),
-            "PastKeyTensor": past[0] if past else None,
-            "PastValueTensor": past[1] if past else None,
+            "PastKeyTensor": past_key,
+            "PastValueTensor": past_value,
             "PastSequenceLengthsTensor": node.reshaped(lengths, (batch,)) if lengths is not None else None,
         },
         {
