@@ -6,6 +6,7 @@ import json
 import math
 import re
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -303,6 +304,10 @@ class TestMemoryIsNotTaken:
             pytest.param(MSGPACK, b"\x81\xa6device\xdd\xff\xff\xff\xff", 400, id="array of 4 G"),
             pytest.param(MSGPACK, b"\xdf\xff\xff\xff\xff\xa1a", 400, id="map of 4 G"),
             pytest.param(JSON, b"[" * 30_000 + b"]" * 30_000, 413, id="deep JSON"),
+            # Python's decoder comes to its end since 3.14, and before stops where it has gone too deep.
+            pytest.param(
+                JSON, b"[" * 60_000, 413 if sys.version_info < (3, 14) else 400, id="deep JSON without an end"
+            ),
             pytest.param(MSGPACK, b"\x91" * 250_000, 413, id="deep msgpack"),
             pytest.param(JSON, b'{"a":[' + b"1," * MIB, 413, id="long JSON"),
             pytest.param(MSGPACK, b"\xdd\x00\x10\x00\x00" + b"\xc0" * MIB, 413, id="long msgpack"),

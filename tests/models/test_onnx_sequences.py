@@ -162,12 +162,15 @@ def mask(*sizes: int) -> np.ndarray[Any, Any]:
             domain=OURS,
             num_heads=HEADS,
         ),
-        OneNode(
-            "Attention",
-            [floats(BATCH, 2, 5), floats(5, 3 * HIDDEN), floats(3 * HIDDEN), None, floats(2, BATCH, HEADS, 3, SIZE)],
-            outputs=2,
-            domain=OURS,
-            num_heads=HEADS,
+        *(
+            OneNode(
+                "Attention",
+                [*(floats(*each) for each in ((BATCH, 2, 5), (5, 3 * HIDDEN), (3 * HIDDEN,))), None, past],
+                outputs=2,
+                domain=OURS,
+                num_heads=HEADS,
+            )
+            for past in (floats(2, BATCH, HEADS, 3, SIZE), floats(2, BATCH, HEADS, 0, SIZE))
         ),
         OneNode(
             "QAttention",
@@ -273,13 +276,6 @@ def test_grouped_attention_by_attributes_and_places(node: OneNode) -> None:
             "MultiHeadAttention",
             [*[floats(BATCH, 3, HIDDEN)] * 3, None, None, None, *[floats(BATCH, HEADS, 0, SIZE)] * 2],
             outputs=3,
-            domain=OURS,
-            num_heads=HEADS,
-        ),
-        OneNode(
-            "Attention",
-            [floats(BATCH, 3, 5), floats(5, 3 * HIDDEN), floats(3 * HIDDEN), None, floats(2, BATCH, HEADS, 0, SIZE)],
-            outputs=2,
             domain=OURS,
             num_heads=HEADS,
         ),
